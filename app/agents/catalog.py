@@ -1,0 +1,112 @@
+"""The catalog: every agent, model and tool that an agents file names, checked as a whole."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from app.agents.entries import AgentEntry, Entries, read_entries
+from app.agents.problems import Problems, choices
+from app.agents.tool_modules import load_tools
+from app.domain.agents import AgentSpec
+from app.domain.ids import AgentId
+from app.llm.specs import ModelSpec
+from app.runtime.ports import Tool
+
+_AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """What there is to run. `agents` are in the order of their file."""
+
+    agents: Mapping[AgentId, AgentSpec]
+    models: Mapping[str, ModelSpec]
+    tools: Mapping[str, Tool]
+
+
+def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Catalog:
+    """The file's catalog, or one ConfigurationError with all that is wrong with it.
+
+    Agents may also name one of `default_models`, unless the file has a model of the same name.
+    """
+    problems = Problems(path)
+    entries = read_entries(path, problems)
+    models = {spec.name: spec for spec in default_models} | dict(entries.models)
+    tools, all_tools_loaded = _tools(path, entries, problems)
+    for name, entry in entries.agents.items():
+        key = f"agents.{name}"
+        if not _AGENT_ID.fullmatch(name):
+            problems.at(key, "an agent's name has 1 to 64 of A-Z a-z 0-9 . _ -; rename it")
+        if entry is not None:
+            _check_model(key, entry, models, problems)
+            _check_tools(key, entry, tools if all_tools_loaded else None, problems)
+            _check_approval(key, entry, problems)
+    problems.raise_any()
+    specs = [_agent_spec(name, entry) for name, entry in entries.agents.items() if entry]
+    return Catalog(
+        agents=MappingProxyType({spec.id: spec for spec in specs}),
+        models=MappingProxyType({name: spec for name, spec in models.items() if spec}),
+        tools=MappingProxyType(tools),
+    )
+
+
+def _tools(path: Path, entries: Entries, problems: Problems) -> tuple[dict[str, Tool], bool]:
+    """The tools, and whether they are all: names are unknown only if no module is missing."""
+    if entries.tools is None:
+        return {}, False
+    before = len(problems.sentences)
+    tools = load_tools(path.parent, entries.tools.modules, problems)
+    return {**tools}, len(problems.sentences) == before
+
+
+def _check_model(key: str, entry: AgentEntry, known: Collection[str], problems: Problems) -> None:
+    if entry.model not in known:
+        problems.at(
+            f"{key}.model",
+            f"there is no model {entry.model!r}, {choices(entry.model, known)};"
+            f" add [models.{entry.model}] or name another",
+        )
+
+
+def _check_tools(
+    key: str, entry: AgentEntry, known: Collection[str] | None, problems: Problems
+) -> None:
+    _check_duplicates(f"{key}.tools", entry.tools, problems)
+    for position, name in enumerate(entry.tools):
+        if known is not None and name not in known:
+            problems.at(
+                f"{key}.tools[{position}]",
+                f"there is no tool {name!r}, {choices(name, known)};"
+                " define it in a module of tools.modules or remove it",
+            )
+
+
+def _check_approval(key: str, entry: AgentEntry, problems: Problems) -> None:
+    _check_duplicates(f"{key}.approval", entry.approval, problems)
+    for position, name in enumerate(entry.approval):
+        if name not in entry.tools:
+            problems.at(
+                f"{key}.approval[{position}]",
+                f"the agent has no tool {name!r}, {choices(name, entry.tools)};"
+                f" add it to {key}.tools or remove it here",
+            )
+
+
+def _check_duplicates(key: str, names: list[str], problems: Problems) -> None:
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            problems.at(f"{key}[{position}]", f"{name!r} is listed twice; remove one of them")
+
+
+def _agent_spec(name: str, entry: AgentEntry) -> AgentSpec:
+    return AgentSpec(
+        id=AgentId(name),
+        model=entry.model,
+        system_prompt=entry.system_prompt,
+        description=entry.description,
+        tools=tuple(entry.tools),
+        approval=tuple(entry.approval),
+        max_rounds=entry.max_rounds,
+    )

@@ -1,0 +1,139 @@
+"""The shape of an agents file: its sections and keys. Whether their names fit together is checked later."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.agents.problems import Problems, choices
+from app.domain.agents import AgentSpec
+from app.domain.errors import ConfigurationError
+from app.domain.ids import AgentId
+from app.domain.json_values import as_object
+from app.llm.specs import ModelSpec, spec_from_table
+
+_SECTIONS = ("models", "tools", "agents")
+_DEFAULTS = AgentSpec(id=AgentId(""), model="")
+Name = Annotated[str, Field(min_length=1)]
+
+
+class Entry(BaseModel):
+    """A key that isn't known is refused: what isn't built must not look as if it were."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ToolsEntry(Entry):
+    modules: list[Name] = []
+
+
+class AgentEntry(Entry):
+    model: Name
+    system_prompt: str = ""
+    description: str = ""
+    tools: list[Name] = []
+    approval: list[Name] = []
+    max_rounds: int = Field(default=_DEFAULTS.max_rounds, ge=1)
+
+
+E = TypeVar("E", bound=Entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What could be read. An entry of None is there, but in no shape to look at."""
+
+    models: Mapping[str, ModelSpec | None]
+    tools: ToolsEntry | None
+    agents: Mapping[str, AgentEntry | None]
+
+
+def read_entries(path: Path, problems: Problems) -> Entries:
+    """All entries of a file; one that isn't TOML at all is a ConfigurationError."""
+    raw = _read_toml(path)
+    for section in raw:
+        if section not in _SECTIONS:
+            problems.at(section, f"unknown section; {choices(section, _SECTIONS)}")
+    if raw.get("agents", {}) == {}:
+        problems.at("agents", 'there are none; add [agents.<name>] with model = "…"')
+    return Entries(
+        models={
+            name: _read_model(name, table, problems)
+            for name, table in _named("models", raw, problems).items()
+        },
+        tools=_read_entry(ToolsEntry, "tools", raw.get("tools", {}), problems),
+        agents={
+            name: _read_entry(AgentEntry, f"agents.{name}", table, problems)
+            for name, table in _named("agents", raw, problems).items()
+        },
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8-sig"))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigurationError(
+            f"{path}: can't be read ({reason}); HOLDFAST_AGENTS names the agents file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: isn't UTF-8 text; save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: isn't TOML: {error}; correct it there") from error
+
+
+def _named(section: str, raw: Mapping[str, Any], problems: Problems) -> Mapping[str, Any]:
+    tables = as_object(raw.get(section, {}))
+    if tables is None:
+        problems.at(section, f"must be a table of tables; write [{section}.<name>]")
+        return {}
+    return tables
+
+
+def _read_model(name: str, body: object, problems: Problems) -> ModelSpec | None:
+    key, table = f"models.{name}", as_object(body)
+    if table is None:
+        problems.at(key, f"must be a table; write its keys under [{key}]")
+        return None
+    try:
+        return spec_from_table(name, table)
+    except ConfigurationError as error:
+        problems.at(key, str(error).removeprefix(f"[{key}] "))
+        return None
+
+
+def _read_entry(entry: type[E], key: str, body: object, problems: Problems) -> E | None:
+    try:
+        return entry.model_validate(body)
+    except ValidationError as error:
+        for each in error.errors(include_url=False, include_input=False):
+            sentence = _sentence(each["type"], each["msg"], each["loc"], entry)
+            problems.at(_key(key, each["loc"]), sentence)
+        return None
+
+
+def _key(key: str, location: Iterable[int | str]) -> str:
+    return key + "".join(f"[{at}]" if isinstance(at, int) else f".{at}" for at in location)
+
+
+def _sentence(kind: str, message: str, location: tuple[int | str, ...], entry: type[Entry]) -> str:
+    """What is wrong and what to write instead. Never the value: it may be a key."""
+    match kind:
+        case "extra_forbidden":
+            return f"unknown key; {choices(str(location[-1]), entry.model_fields)}"
+        case "missing":
+            return f'is missing; add {location[-1]} = "…"'
+        case "string_type":
+            return 'must be a string; write it in quotes: "…"'
+        case "string_too_short":
+            return "must not be empty; write a name or leave the key out"
+        case "list_type":
+            return 'must be a list; write ["…", "…"]'
+        case "dict_type" | "model_type":
+            return "must be a table; write its keys under a header in [brackets]"
+        case _:
+            return f"{message[:1].lower()}{message[1:]}; correct the value"

@@ -1,0 +1,33 @@
+"""From a spec, which may be an old one out of the database, to an agent that can run now."""
+
+from dataclasses import dataclass
+
+from app.agents.catalog import Catalog
+from app.domain.agents import AgentSpec
+from app.llm.catalog import ModelCatalog
+from app.runtime.agent import ResolvedAgent
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolvable:
+    """The spec can't be honoured as it is; running something like it instead is not an option."""
+
+    reason: str
+
+
+def resolve(
+    spec: AgentSpec, catalog: Catalog, models: ModelCatalog
+) -> ResolvedAgent | Unresolvable:
+    """The agent with its model and its tools, or what is missing."""
+    missing = [name for name in spec.tools if name not in catalog.tools]
+    reasons = [f"there is no tool {name!r} any more" for name in missing]
+    model_problem = models.problem(spec.model)
+    if model_problem is not None:
+        reasons.append(model_problem)
+    if reasons:
+        return Unresolvable(f"agent {spec.id!r} can't run: {'; '.join(reasons)}")
+    return ResolvedAgent(
+        spec=spec,
+        model=models.model(spec.model),
+        tools={name: catalog.tools[name] for name in spec.tools},
+    )

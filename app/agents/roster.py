@@ -1,0 +1,67 @@
+"""The roster: which agents may be started now, and how a run finds the version it was started with."""
+
+from collections.abc import Mapping
+
+from app.agents.catalog import Catalog
+from app.agents.resolve import Unresolvable, resolve
+from app.domain.agents import AgentSpec
+from app.domain.errors import ConfigurationError, NotFound
+from app.domain.ids import AgentId, AgentVersion, Tenant
+from app.domain.principals import ALL_TENANTS
+from app.llm.catalog import ModelCatalog
+from app.runtime.agent import ResolvedAgent
+from app.storage import agents
+from app.storage.database import Database
+
+
+class Roster:
+    def __init__(self, catalog: Catalog, models: ModelCatalog, database: Database) -> None:
+        self._catalog = catalog
+        self._models = models
+        self._database = database
+        self._versions = {spec.id: spec.version for spec in catalog.agents.values()}
+        self._resolved: dict[AgentVersion, ResolvedAgent] = {}
+
+    @property
+    def specs(self) -> Mapping[AgentId, AgentSpec]:
+        """Agents that may be started, in the order of their file."""
+        return self._catalog.agents
+
+    def version(self, agent_id: AgentId) -> AgentVersion:
+        """The version that a run started now will be bound to."""
+        version = self._versions.get(agent_id)
+        if version is None:
+            raise NotFound(
+                "agent_not_found",
+                f"There is no agent {agent_id!r}. GET /v1/agents lists those that there are.",
+            )
+        return version
+
+    async def publish(self) -> None:
+        """Keep every version of the file, so that runs find theirs after the file has changed."""
+        async with self._database.transaction() as connection:
+            await agents.remember(connection, ALL_TENANTS, list(self._catalog.agents.values()))
+
+    async def resolve(
+        self, tenant: Tenant, agent_id: AgentId, version: AgentVersion
+    ) -> ResolvedAgent | Unresolvable:
+        """The agent exactly as it was, or why it can't be had."""
+        if version in self._resolved:
+            return self._resolved[version]
+        spec = self._catalog.agents.get(agent_id)
+        if spec is None or self._versions[agent_id] != version:
+            try:
+                async with self._database.reading() as connection:
+                    spec = await agents.find(connection, tenant, agent_id, version)
+            except ConfigurationError as error:
+                return Unresolvable(str(error))
+        if spec is None:
+            return Unresolvable(f"agent {agent_id!r} {version} isn't known to this database")
+        resolved = resolve(spec, self._catalog, self._models)
+        if isinstance(resolved, ResolvedAgent):
+            self._resolved[version] = resolved
+        return resolved
+
+    def known_versions(self) -> list[AgentVersion]:
+        """Versions that this process can certainly run."""
+        return [*self._versions.values(), *self._resolved]

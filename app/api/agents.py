@@ -1,0 +1,52 @@
+"""Agents over HTTP: what may be started."""
+
+from fastapi import APIRouter
+
+from app.api.schemas.common import Answer, Page, Problem
+from app.control.desk import Desk
+from app.domain.agents import AgentSpec
+from app.domain.errors import NotFound
+from app.domain.ids import AgentId
+from app.domain.principals import Scope
+from app.transport.deps import DeskDep, PrincipalDep
+
+router = APIRouter(prefix="/v1/agents", tags=["agents"])
+
+
+class AgentOut(Answer):
+    id: str
+    version: str
+    model: str
+    description: str
+    tools: list[str]
+    approval: list[str]
+    max_rounds: int
+
+
+@router.get("")
+async def list_agents(desk: DeskDep, principal: PrincipalDep) -> Page[AgentOut]:
+    """Every agent that may be started, in the order of the agents file."""
+    principal.require(Scope.RUNS_READ)
+    agents = [_agent_out(desk, spec) for spec in desk.roster.specs.values()]
+    return Page[AgentOut](items=agents, next_cursor=None, has_more=False)
+
+
+@router.get("/{agent_id}", responses={404: {"model": Problem, "description": "Not here"}})
+async def read_an_agent(agent_id: str, desk: DeskDep, principal: PrincipalDep) -> AgentOut:
+    principal.require(Scope.RUNS_READ)
+    spec = desk.roster.specs.get(AgentId(agent_id))
+    if spec is None:
+        raise NotFound("agent_not_found", f"There is no agent {agent_id[:200]!r}.")
+    return _agent_out(desk, spec)
+
+
+def _agent_out(desk: Desk, spec: AgentSpec) -> AgentOut:
+    return AgentOut(
+        id=spec.id,
+        version=desk.roster.version(spec.id),
+        model=spec.model,
+        description=spec.description,
+        tools=list(spec.tools),
+        approval=list(spec.approval),
+        max_rounds=spec.max_rounds,
+    )

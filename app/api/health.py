@@ -1,0 +1,44 @@
+"""Health and metrics over HTTP: for load balancers and monitoring, without a key."""
+
+import asyncio
+from typing import Literal
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from app.api.schemas.common import Answer
+from app.storage.database import DATABASE_AWAY
+from app.transport.deps import DeskDep
+
+router = APIRouter(tags=["operations"])
+
+
+class Health(Answer):
+    status: Literal["healthy", "unhealthy"]
+    components: dict[str, str]
+
+
+@router.get("/health", responses={503: {"model": Health, "description": "Not ready"}})
+async def is_ready(desk: DeskDep, response: Response) -> Health:
+    """Whether this process can serve: 503 when the database doesn't answer."""
+    database = "ok"
+    try:
+        async with asyncio.timeout(5):
+            await desk.database.ping()
+    except DATABASE_AWAY as error:
+        database = type(error).__name__
+    if database != "ok":
+        response.status_code = 503
+    status: Literal["healthy", "unhealthy"] = "healthy" if database == "ok" else "unhealthy"
+    return Health(status=status, components={"database": database})
+
+
+@router.get("/health/live")
+async def is_alive() -> dict[str, str]:
+    """Whether the process answers at all."""
+    return {"status": "alive"}
+
+
+@router.get("/metrics", include_in_schema=False)
+async def metrics() -> Response:
+    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,182 @@
+"""Runs, as clients start and read them."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, Field
+from pydantic.config import JsonDict
+
+from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
+from app.api.schemas.messages import MessageOut, NewMessage
+from app.api.schemas.tickets import DecisionResultOut, TicketOut
+from app.control.reading import RunView
+from app.control.start import IfThreadMissing, OnActive
+from app.domain.json_values import digest
+from app.domain.messages import MessageRange
+from app.domain.runs import Done, RunRecord, Waiting, outcome, termination_to_json
+from app.domain.tickets import waiting_to_json
+
+_EXAMPLE: JsonDict = {
+    "agent_id": "demo",
+    "messages": [{"role": "user", "content": "Please delete /tmp/old-report.txt"}],
+}
+
+
+class StartIn(Request):
+    """What to run, on which thread, with which messages."""
+
+    model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
+
+    agent_id: Str = Field(
+        validation_alias=AliasChoices("agent_id", "agentId"), min_length=1, max_length=200
+    )
+    thread_id: Uuid | None = Field(
+        None,
+        validation_alias=AliasChoices("thread_id", "threadId"),
+        description="The conversation to continue; a new one when absent or unknown.",
+    )
+    run_id: Uuid | None = Field(
+        None,
+        validation_alias=AliasChoices("run_id", "runId"),
+        description="Your id for the run: starting it again with the same body changes nothing.",
+    )
+    messages: list[NewMessage] = Field(min_length=1, max_length=1000)
+    on_active: OnActive = Field(
+        OnActive.ENQUEUE,
+        description="When another run occupies the thread: wait behind it, or be refused.",
+    )
+    if_thread_missing: IfThreadMissing = IfThreadMissing.CREATE
+    metadata: Metadata = Field(default_factory=dict)
+
+    def fingerprint(self) -> str:
+        """The same for a repetition of this request, whatever order its fields came in."""
+        return digest(self.model_dump(mode="json", exclude={"run_id"}))
+
+
+class RangeOut(Answer):
+    from_seq: int
+    to_seq: int
+
+
+class InputOut(Answer):
+    """The part of the thread's log that the run was started with."""
+
+    thread_id: str
+    range: RangeOut | None
+    trigger_message_ids: list[str]
+
+
+class OutputOut(Answer):
+    """The part of the thread's log that the run has written."""
+
+    thread_id: str
+    range: RangeOut | None
+    message_ids: list[str]
+
+
+class RunOut(Answer):
+    """A run as it stands now."""
+
+    run_id: str
+    thread_id: str
+    agent_id: str
+    agent_version: str
+    parent_run_id: str | None
+    status: Literal["created", "running", "waiting", "done"]
+    outcome: str | None = Field(description="How it went, in one word, once it is done.")
+    termination: dict[str, Any] | None = Field(description="Why it ended: type, code, detail.")
+    waiting: dict[str, Any] | None = Field(description="What it waits for, with the open tickets.")
+    final_output: str | None
+    cancel_requested_at: Time | None
+    request: dict[str, Any]
+    input: InputOut | None
+    output: OutputOut
+    steps: int
+    input_tokens: int
+    output_tokens: int
+    metadata: dict[str, Any]
+    started_by: str
+    attempt: int
+    created_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+    updated_at: Time
+    state: dict[str, Any] | None = Field(None, description="Only with ?include=state.")
+
+
+def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
+    record = view.run if isinstance(view, RunView) else view
+    tickets = view.open_tickets if isinstance(view, RunView) else ()
+    state = record.state
+    done = state if isinstance(state, Done) else None
+    return RunOut(
+        run_id=record.id,
+        thread_id=record.thread_id,
+        agent_id=record.agent_id,
+        agent_version=record.agent_version,
+        parent_run_id=record.lineage.parent_run_id,
+        status=record.status.value,
+        outcome=None if done is None else outcome(done.termination).value,
+        termination=None if done is None else termination_to_json(done.termination),
+        waiting=waiting_to_json(state.reason, state.message, tickets, None)
+        if isinstance(state, Waiting)
+        else None,
+        final_output=None if done is None else done.final_output,
+        cancel_requested_at=record.cancel_requested_at,
+        request=dict(record.request),
+        input=None
+        if record.input is None
+        else InputOut(
+            thread_id=record.thread_id,
+            range=_range(record.input.range),
+            trigger_message_ids=list(record.input.trigger_message_ids),
+        ),
+        output=OutputOut(
+            thread_id=record.thread_id,
+            range=_range(record.output.range),
+            message_ids=list(record.output.message_ids),
+        ),
+        steps=record.steps,
+        input_tokens=record.usage.input_tokens,
+        output_tokens=record.usage.output_tokens,
+        metadata=dict(record.metadata),
+        started_by=record.started_by,
+        attempt=record.attempt,
+        created_at=record.created_at,
+        started_at=record.started_at,
+        finished_at=None if done is None else done.finished_at,
+        updated_at=record.updated_at,
+        state=dict(record.run_state or {}) if with_state else None,
+    )
+
+
+def _range(found: MessageRange | None) -> RangeOut | None:
+    return None if found is None else RangeOut(from_seq=found.from_seq, to_seq=found.to_seq)
+
+
+class SnapshotOut(Answer):
+    """Enough to draw a run at once; go on following after `last_event_id`."""
+
+    run: RunOut
+    messages: list[MessageOut]
+    open_text: str = Field(description="What the assistant has said of a message still under way.")
+    open_tool_calls: list[dict[str, Any]]
+    tickets: list[TicketOut]
+    last_event_id: int
+
+
+class DecidedOut(Answer):
+    results: list[DecisionResultOut]
+    open_tickets: list[TicketOut]
+    run: RunOut
+
+
+class CancelIn(Request):
+    reason: Str | None = Field(None, max_length=2000)
+
+
+class EventsPage(Answer):
+    """Events as a list; the same objects that the stream sends."""
+
+    items: list[dict[str, Any]]
+    next_cursor: Annotated[str | None, Field(description="For `?after=`.")]
+    has_more: bool

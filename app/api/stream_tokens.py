@@ -1,0 +1,52 @@
+"""Stream tokens over HTTP: for a browser's EventSource, which can't send headers."""
+
+from datetime import timedelta
+
+from fastapi import APIRouter, Request
+from pydantic import model_validator
+
+from app.api.schemas.common import Answer, Problem, Time, Uuid
+from app.api.schemas.common import Request as Body
+from app.control import reading
+from app.domain.ids import RunId, ThreadId
+from app.transport.deps import DeskDep, DoorkeeperDep, PrincipalDep
+
+router = APIRouter(prefix="/v1/stream-tokens", tags=["streams"])
+
+
+class StreamTokenIn(Body):
+    """Exactly one of the two."""
+
+    run_id: Uuid | None = None
+    thread_id: Uuid | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "StreamTokenIn":
+        if (self.run_id is None) == (self.thread_id is None):
+            raise ValueError("name a run_id or a thread_id, one of them")
+        return self
+
+
+class StreamTokenOut(Answer):
+    token: str
+    expires_at: Time
+
+
+@router.post("", status_code=201, responses={404: {"model": Problem, "description": "Not here"}})
+async def make_a_stream_token(
+    body: StreamTokenIn,
+    request: Request,
+    desk: DeskDep,
+    door: DoorkeeperDep,
+    principal: PrincipalDep,
+) -> StreamTokenOut:
+    """A short-lived right to read one stream, for `?stream_token=`."""
+    run_id = None if body.run_id is None else RunId(body.run_id)
+    thread_id = None if body.thread_id is None else ThreadId(body.thread_id)
+    if run_id is not None:
+        await reading.run(desk, principal, run_id)
+    elif thread_id is not None:
+        await reading.thread(desk, principal, thread_id)
+    expires_at = desk.clock.now() + timedelta(seconds=request.app.state.stream_token_ttl)
+    token = door.stream_token(principal, run_id, thread_id, expires_at)
+    return StreamTokenOut(token=token, expires_at=expires_at)

@@ -1,0 +1,196 @@
+"""Threads over HTTP: made, read, followed, removed."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from app.api.runs import page_of_runs
+from app.api.schemas.common import Page, Problem, Uuid
+from app.api.schemas.messages import MessageOut, message_out
+from app.api.schemas.runs import EventsPage, RunOut
+from app.api.schemas.threads import ThreadChange, ThreadIn, ThreadOut, thread_out
+from app.api.streams import AfterId, Deltas, LastEventId, Named, Types, event_stream, events_page
+from app.clock import new_id
+from app.control import reading, threads
+from app.domain.errors import BadCursor
+from app.domain.ids import RunId, ThreadId
+from app.domain.messages import Visibility
+from app.domain.runs import RunFilter, RunStatus
+from app.events.follow import Scope
+from app.transport import cursors
+from app.transport.deps import (
+    DeskDep,
+    PrincipalDep,
+    StreamOptionsDep,
+    StreamToken,
+    stream_reader,
+)
+
+router = APIRouter(prefix="/v1/threads", tags=["threads"])
+_problems: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not here"}}
+
+
+@router.post("", status_code=201, responses={409: {"model": Problem, "description": "Id taken"}})
+async def make_a_thread(body: ThreadIn, desk: DeskDep, principal: PrincipalDep) -> ThreadOut:
+    """An empty thread. Starting a run makes one too."""
+    parent = body.parent_thread_id
+    thread = await threads.create(
+        desk,
+        principal,
+        ThreadId(body.thread_id or new_id()),
+        title=body.title,
+        resource_id=body.resource_id,
+        parent_thread_id=None if parent is None else ThreadId(parent),
+        metadata=body.metadata,
+    )
+    return thread_out(thread)
+
+
+@router.get("")
+async def list_threads(
+    desk: DeskDep,
+    principal: PrincipalDep,
+    resource_id: Annotated[str | None, Query(max_length=500)] = None,
+    cursor: Annotated[str | None, Query(max_length=2000)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Page[ThreadOut]:
+    """Threads, newest first."""
+    query = {"list": "threads", "resource_id": resource_id}
+    place = cursors.decode(query, cursor)
+    found = await reading.thread_page(
+        desk,
+        principal,
+        resource_id=resource_id,
+        before=None if place is None else (place[0], ThreadId(place[1])),
+        limit=limit + 1,
+    )
+    shown = found[:limit]
+    has_more = len(found) > limit
+    return Page[ThreadOut](
+        items=[thread_out(thread) for thread in shown],
+        next_cursor=cursors.encode(query, shown[-1].created_at, shown[-1].id) if has_more else None,
+        has_more=has_more,
+    )
+
+
+@router.get("/{thread_id}", responses=_problems)
+async def read_a_thread(thread_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> ThreadOut:
+    return thread_out(await reading.thread(desk, principal, ThreadId(thread_id)))
+
+
+@router.patch("/{thread_id}", responses=_problems)
+async def change_a_thread(
+    thread_id: Uuid, body: ThreadChange, desk: DeskDep, principal: PrincipalDep
+) -> ThreadOut:
+    """Change what is named; null clears a title or a resource."""
+    changes = {name: getattr(body, name) for name in body.model_fields_set}
+    if changes.get("metadata", {}) is None:
+        changes["metadata"] = {}
+    return thread_out(await threads.change(desk, principal, ThreadId(thread_id), changes))
+
+
+@router.delete(
+    "/{thread_id}",
+    status_code=204,
+    responses={409: {"model": Problem, "description": "Still in use"}, **_problems},
+)
+async def remove_a_thread(thread_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> None:
+    """Remove it with its runs, messages and events; refused while a run occupies it."""
+    await threads.delete(desk, principal, ThreadId(thread_id))
+
+
+@router.get("/{thread_id}/messages", responses=_problems)
+async def read_messages(
+    thread_id: Uuid,
+    desk: DeskDep,
+    principal: PrincipalDep,
+    after: Annotated[int | None, Query(ge=0, description="Only messages behind this seq.")] = None,
+    before: Annotated[int | None, Query(ge=0, description="Only messages before this seq.")] = None,
+    order: Literal["asc", "desc"] = "asc",
+    run_id: Uuid | None = None,
+    visibility: Literal["all", "internal", "any"] = "all",
+    cursor: Annotated[str | None, Query(max_length=30)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Page[MessageOut]:
+    """The log, by sequence; internal messages only when asked for."""
+    if cursor is not None:
+        if not cursor.isascii() or not cursor.isdigit():
+            raise BadCursor("cursor_invalid", "This isn't a cursor of this list.")
+        after, before = (int(cursor), before) if order == "asc" else (after, int(cursor))
+    found = await reading.message_page(
+        desk,
+        principal,
+        ThreadId(thread_id),
+        after=after,
+        before=before,
+        descending=order == "desc",
+        run_id=None if run_id is None else RunId(run_id),
+        visibility=None if visibility == "any" else Visibility(visibility),
+        limit=limit + 1,
+    )
+    shown = found[:limit]
+    has_more = len(found) > limit
+    return Page[MessageOut](
+        items=[message_out(entry) for entry in shown],
+        next_cursor=str(shown[-1].seq) if has_more else None,
+        has_more=has_more,
+    )
+
+
+@router.get("/{thread_id}/runs", responses=_problems)
+async def list_runs_of_a_thread(
+    thread_id: Uuid,
+    desk: DeskDep,
+    principal: PrincipalDep,
+    status: RunStatus | None = None,
+    cursor: Annotated[str | None, Query(max_length=2000)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Page[RunOut]:
+    await reading.thread(desk, principal, ThreadId(thread_id))
+    wanted = RunFilter(thread_id=ThreadId(thread_id), status=status)
+    return await page_of_runs(desk, principal, wanted, cursor, limit)
+
+
+@router.get(
+    "/{thread_id}/events",
+    response_model=EventsPage,
+    responses={
+        200: {"content": {"text/event-stream": {}}, "description": "Events, as a page or a stream"},
+        400: {"model": Problem, "description": "Not a cursor"},
+        410: {"model": Problem, "description": "The cursor can't be continued"},
+        **_problems,
+    },
+)
+async def follow_a_thread(
+    thread_id: Uuid,
+    request: Request,
+    desk: DeskDep,
+    options: StreamOptionsDep,
+    last_event_id: LastEventId = None,
+    after: AfterId = None,
+    from_: Annotated[str | None, Query(alias="from", pattern="^(start|now)$")] = None,
+    types: Types = None,
+    deltas: Deltas = True,
+    named: Named = False,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    stream_token: StreamToken = None,
+) -> Response:
+    """All events of the thread's runs, also of runs that somebody else starts; stays open."""
+    reader = stream_reader(request, stream_token, run_id=None, thread_id=ThreadId(thread_id))
+    await reading.thread(desk, reader, ThreadId(thread_id))
+    scope = Scope(reader.tenant, ThreadId(thread_id))
+    cursor = last_event_id if last_event_id is not None else after
+    snapshot = f"/v1/threads/{thread_id}/messages"
+    if "text/event-stream" not in request.headers.get("accept", ""):
+        return await events_page(desk, scope, cursor, 0, limit, snapshot)
+    return await event_stream(
+        desk,
+        scope,
+        cursor=cursor,
+        begin=0,
+        from_now=from_ == "now",
+        is_done=False,
+        shape=(types, deltas, named),
+        options=options,
+        snapshot=snapshot,
+    )

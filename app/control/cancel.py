@@ -1,0 +1,132 @@
+"""Cancel: a durable wish, and at once its fulfilment where nobody executes the run.
+
+An executing run's owner hears of the wish (and finds it with its next heartbeat anyway); a lost
+owner's run is found by the sweeper, and whoever claims it ends it.
+"""
+
+from dataclasses import dataclass
+
+from app.clock import new_id
+from app.control.desk import Desk
+from app.control.reading import run_not_found
+from app.domain.checkpoints import Checkpoint, materialize_output
+from app.domain.events import CancelRequested, RunFinish
+from app.domain.identity import run_identity
+from app.domain.ids import MessageId, RunId
+from app.domain.messages import LoggedMessage
+from app.domain.principals import Principal, Scope
+from app.domain.runs import (
+    Cancelled,
+    Done,
+    RunRecord,
+    RunStatus,
+    status_reason,
+    termination_to_json,
+)
+from app.domain.threads import Thread
+from app.domain.tickets import TicketStatus
+from app.domain.tool_calls import INTERRUPTED, ToolResult
+from app.events.outgoing import Transaction
+from app.storage import checkpoints, inputs, runs, threads, tickets
+from app.storage.checkpoints import NotOurs
+
+_AT_REST = frozenset({RunStatus.CREATED, RunStatus.WAITING})
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAnswer:
+    run: RunRecord
+    is_settled: bool
+
+
+async def cancel(
+    desk: Desk, principal: Principal, run_id: RunId, *, reason: str | None
+) -> CancelAnswer:
+    """Wish for a run's end; settled when it has ended, now or before."""
+    principal.require(Scope.RUNS_WRITE)
+    async with desk.database.reading() as connection:
+        known = await runs.get(connection, principal.tenant, run_id)
+    if known is None:
+        raise run_not_found(run_id)
+    async with desk.outgoing.transaction() as transaction:
+        connection = transaction.connection
+        thread = await threads.lock(connection, principal.tenant, known.thread_id)
+        record = await runs.lock(connection, principal.tenant, run_id)
+        if thread is None or record is None:
+            raise run_not_found(run_id)
+        if record.is_done:
+            return CancelAnswer(record, True)
+        if record.cancel_requested_at is None:
+            await runs.intend_cancel(
+                connection, principal.tenant, run_id, by=principal.subject, reason=reason
+            )
+            transaction.say(
+                record.tenant,
+                record.thread_id,
+                record.id,
+                CancelRequested(principal.subject, reason),
+            )
+        if record.status in _AT_REST:
+            await _end_at_rest(transaction, thread, record, reason)
+    if record.status is RunStatus.RUNNING:
+        await desk.announce_cancel(principal.tenant, run_id, reason)
+    async with desk.database.reading() as connection:
+        after = await runs.get(connection, principal.tenant, run_id)
+    if after is None:
+        raise run_not_found(run_id)
+    return CancelAnswer(after, after.is_done)
+
+
+async def _end_at_rest(
+    transaction: Transaction, thread: Thread, record: RunRecord, reason: str | None
+) -> None:
+    """End a run that nobody executes, as its worker would: results for open calls, then the end."""
+    connection, now = transaction.connection, transaction.now
+    termination = Cancelled(reason)
+    asked = [
+        ticket
+        for ticket in await tickets.unsettled_of_run(connection, record.tenant, record.id)
+        if ticket.call_id is not None
+    ]
+    answers = [
+        LoggedMessage(
+            thread.next_message_seq + place,
+            ToolResult.error(ticket.tool_name, INTERRUPTED).as_message(
+                MessageId(new_id()), ticket.call_id
+            ),
+        )
+        for place, ticket in enumerate(asked)
+        if ticket.call_id is not None
+    ]
+    made = materialize_output(
+        answers,
+        run_id=record.id,
+        input=record.input,
+        previous=record.output,
+        step_count=record.steps,
+    )
+    checkpoint = Checkpoint(
+        tenant=record.tenant,
+        thread_id=record.thread_id,
+        run_id=record.id,
+        attempt=record.attempt,
+        next_seq=thread.next_message_seq,
+        messages=tuple(answer.message for answer in made.messages),
+        output=made.output,
+        state=Done(termination, now),
+        steps=record.steps,
+        usage=record.usage,
+        run_state=record.run_state or {},
+        calls_settled=True,
+        applied=tuple(ticket.key for ticket in asked if ticket.status is TicketStatus.DECIDED),
+    )
+    outcome = await checkpoints.save(connection, checkpoint, at=now, believed=_AT_REST)
+    if isinstance(outcome, NotOurs):
+        raise RuntimeError(f"run {record.id} changed under its lock")
+    await inputs.retract(connection, record.tenant, record.id)
+    finish = RunFinish(
+        identity=run_identity(record),
+        termination=termination_to_json(termination),
+        result={"response": "", "status": "done", "status_reason": status_reason(termination)},
+    )
+    transaction.say(record.tenant, record.thread_id, record.id, finish)

@@ -1,0 +1,36 @@
+"""What every command and query works with; built once by the composition root."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from app.agents.roster import Roster
+from app.clock import Clock
+from app.domain.ids import RunId, Tenant
+from app.events.hub import Hub
+from app.events.outgoing import Outgoing, Publisher
+from app.storage.database import Database
+
+AnnounceCancel: TypeAlias = Callable[[Tenant, RunId, str | None], Awaitable[None]]
+"""Tells whoever executes the run that somebody wants it cancelled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on what clients may ask for."""
+
+    queue_per_thread: int = 100
+    message_bytes: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    database: Database
+    outgoing: Outgoing
+    publisher: Publisher
+    hub: Hub
+    clock: Clock
+    roster: Roster
+    limits: Limits
+    announce_cancel: AnnounceCancel
+    heartbeat_timeout: float

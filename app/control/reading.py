@@ -1,0 +1,189 @@
+"""Queries about runs, tickets and messages. Foreign and missing are the same: not found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.control.desk import Desk
+from app.domain.errors import NotFound
+from app.domain.events import OpenParts, open_parts_of
+from app.domain.ids import AgentId, RunId, ThreadId, TicketKey
+from app.domain.messages import LoggedMessage, Visibility
+from app.domain.principals import Principal, Scope
+from app.domain.runs import RunFilter, Running, RunRecord, Waiting
+from app.domain.threads import Thread
+from app.domain.tickets import Ticket, TicketStatus
+from app.storage import events, messages, runs, threads, tickets
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run with the tickets that keep it waiting."""
+
+    run: RunRecord
+    open_tickets: tuple[Ticket, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a client needs to draw a run without its history of events."""
+
+    view: RunView
+    messages: tuple[LoggedMessage, ...]
+    open_parts: OpenParts
+    last_event_id: int
+
+
+def run_not_found(run_id: RunId) -> NotFound:
+    return NotFound("run_not_found", f"There is no run {run_id}.")
+
+
+def thread_not_found(thread_id: ThreadId) -> NotFound:
+    return NotFound("thread_not_found", f"There is no thread {thread_id}.")
+
+
+async def run(desk: Desk, principal: Principal, run_id: RunId) -> RunView:
+    principal.require(Scope.RUNS_READ)
+    async with desk.database.reading() as connection:
+        record = await runs.get(connection, principal.tenant, run_id)
+        if record is None:
+            raise run_not_found(run_id)
+        if not isinstance(record.state, Waiting):
+            return RunView(record)
+        unsettled = await tickets.unsettled_of_run(connection, principal.tenant, run_id)
+    return RunView(record, _open_ones(unsettled))
+
+
+async def run_page(
+    desk: Desk,
+    principal: Principal,
+    wanted: RunFilter,
+    *,
+    before: tuple[datetime, RunId] | None,
+    limit: int,
+) -> list[RunRecord]:
+    principal.require(Scope.RUNS_READ)
+    async with desk.database.reading() as connection:
+        return await runs.page(connection, principal.tenant, wanted, before=before, limit=limit)
+
+
+async def snapshot(desk: Desk, principal: Principal, run_id: RunId) -> Snapshot:
+    """The run, its part of the log, and the event from which to go on following."""
+    principal.require(Scope.RUNS_READ)
+    async with desk.database.transaction() as connection:
+        await runs.see_one_instant(connection)
+        record = await runs.get(connection, principal.tenant, run_id)
+        if record is None:
+            raise run_not_found(run_id)
+        unsettled = await tickets.unsettled_of_run(connection, principal.tenant, run_id)
+        head = await events.next_seq(connection, principal.tenant, record.thread_id) - 1
+        open_parts = OpenParts()
+        if isinstance(record.state, Running):
+            said = await events.of_open_step(
+                connection, principal.tenant, record.thread_id, run_id, record.events_from
+            )
+            open_parts = open_parts_of(said)
+        log: list[LoggedMessage] = []
+        if record.input is not None and record.input.range is not None:
+            last = record.output.range or record.input.range
+            log = await messages.page(
+                connection,
+                principal.tenant,
+                record.thread_id,
+                after=record.input.range.from_seq - 1,
+                before=last.to_seq + 1,
+                descending=False,
+                run_id=None,
+                visibility=Visibility.ALL,
+                limit=10_000,
+            )
+    return Snapshot(RunView(record, _open_ones(unsettled)), tuple(log), open_parts, head)
+
+
+async def thread(desk: Desk, principal: Principal, thread_id: ThreadId) -> Thread:
+    principal.require(Scope.RUNS_READ)
+    async with desk.database.reading() as connection:
+        found = await threads.get(connection, principal.tenant, thread_id)
+    if found is None:
+        raise thread_not_found(thread_id)
+    return found
+
+
+async def thread_page(
+    desk: Desk,
+    principal: Principal,
+    *,
+    resource_id: str | None,
+    before: tuple[datetime, ThreadId] | None,
+    limit: int,
+) -> list[Thread]:
+    principal.require(Scope.RUNS_READ)
+    async with desk.database.reading() as connection:
+        return await threads.page(
+            connection, principal.tenant, resource_id=resource_id, before=before, limit=limit
+        )
+
+
+async def message_page(
+    desk: Desk,
+    principal: Principal,
+    thread_id: ThreadId,
+    *,
+    after: int | None,
+    before: int | None,
+    descending: bool,
+    run_id: RunId | None,
+    visibility: Visibility | None,
+    limit: int,
+) -> list[LoggedMessage]:
+    await thread(desk, principal, thread_id)
+    async with desk.database.reading() as connection:
+        return await messages.page(
+            connection,
+            principal.tenant,
+            thread_id,
+            after=after,
+            before=before,
+            descending=descending,
+            run_id=run_id,
+            visibility=visibility,
+            limit=limit,
+        )
+
+
+async def ticket_page(
+    desk: Desk,
+    principal: Principal,
+    *,
+    status: TicketStatus | None,
+    agent_id: AgentId | None,
+    tool: str | None,
+    run_id: RunId | None,
+    before: tuple[datetime, TicketKey] | None,
+    limit: int,
+) -> list[Ticket]:
+    principal.require(Scope.RUNS_READ)
+    async with desk.database.reading() as connection:
+        return await tickets.page(
+            connection,
+            principal.tenant,
+            status=status,
+            agent_id=agent_id,
+            tool=tool,
+            run_id=run_id,
+            before=before,
+            limit=limit,
+        )
+
+
+async def ticket(desk: Desk, principal: Principal, key: TicketKey) -> Ticket:
+    principal.require(Scope.RUNS_READ)
+    async with desk.database.reading() as connection:
+        found = await tickets.get(connection, principal.tenant, key)
+    if found is None:
+        raise NotFound("ticket_not_found", f"There is no ticket {key}.")
+    return found
+
+
+def _open_ones(unsettled: Sequence[Ticket]) -> tuple[Ticket, ...]:
+    return tuple(ticket for ticket in unsettled if ticket.status is TicketStatus.OPEN)

@@ -1,0 +1,260 @@
+"""Start a run: here and now when this process has room and the thread is free, otherwise in line."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app import telemetry
+from app.clock import new_id
+from app.control.desk import Desk
+from app.control.reading import thread_not_found
+from app.domain.checkpoints import Said
+from app.domain.errors import Conflict, TooMany
+from app.domain.events import RunCreated
+from app.domain.ids import AgentId, InputId, RunId, ThreadId, WorkerId
+from app.domain.json_values import JsonObject
+from app.domain.messages import Message, MessageRange
+from app.domain.principals import Principal, Scope
+from app.domain.runs import (
+    Created,
+    Lineage,
+    MessageInput,
+    MessageOutput,
+    NewRun,
+    Running,
+    RunRecord,
+    RunState,
+    RunStatus,
+    Usage,
+)
+from app.events.frames import Batch
+from app.events.outgoing import Transaction
+from app.storage import deliveries, events, hot, inputs, runs, threads
+from app.storage.events import entry
+from app.storage.runs import RunKey
+
+
+class OnActive(StrEnum):
+    """What to do when the thread is occupied."""
+
+    ENQUEUE = "enqueue"
+    REJECT = "reject"
+
+
+class IfThreadMissing(StrEnum):
+    CREATE = "create"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """A start as a client asked for it; `digest` tells a repetition from another request."""
+
+    agent_id: AgentId
+    thread_id: ThreadId
+    run_id: RunId | None
+    messages: tuple[Message, ...]
+    on_active: OnActive
+    if_thread_missing: IfThreadMissing
+    metadata: JsonObject
+    digest: str
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToExecute:
+    """The run was claimed by this process in the same commit: hand it to the worker."""
+
+    record: RunRecord
+    messages: tuple[Message, ...]
+    first_message_seq: int
+    event_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class InLine:
+    """The run is accepted; a delivery or the end of another run will move it."""
+
+    record: RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """The same request was accepted before: this is its run."""
+
+    record: RunRecord
+
+
+async def start(
+    desk: Desk, principal: Principal, request: StartRequest, *, worker: WorkerId | None
+) -> ToExecute | InLine | Existing:
+    """Accept a run. With a `worker` that has a free slot, claim it in the same commit."""
+    principal.require(Scope.RUNS_WRITE)
+    run = _new_run(desk, principal, request)
+    if worker is not None and request.if_thread_missing is IfThreadMissing.CREATE:
+        if (started := await _start_here(desk, run, worker)) is not None:
+            telemetry.runs_started.labels(run.agent_id).inc()
+            return started
+    if request.run_id is not None:
+        if (existing := await _existing(desk, run)) is not None:
+            return existing
+    async with desk.outgoing.transaction() as transaction:
+        record = await _stand_in_line(desk, transaction, run, request)
+    if record is None:
+        existing = await _existing(desk, run)
+        if existing is None:
+            raise RuntimeError(f"run {run.id} is taken and isn't there")
+        return existing
+    telemetry.runs_started.labels(run.agent_id).inc()
+    return InLine(record)
+
+
+def _new_run(desk: Desk, principal: Principal, request: StartRequest) -> NewRun:
+    run_id = request.run_id or RunId(new_id())
+    return NewRun(
+        tenant=principal.tenant,
+        id=run_id,
+        thread_id=request.thread_id,
+        agent_id=request.agent_id,
+        agent_version=desk.roster.version(request.agent_id),
+        messages=request.messages,
+        request={
+            "origin": "User",
+            "input_message_ids": [message.id for message in request.messages],
+            "input_message_count": len(request.messages),
+        },
+        request_digest=request.digest,
+        metadata=request.metadata,
+        started_by=principal.subject,
+        lineage=Lineage(run_id),
+        traceparent=request.traceparent,
+    )
+
+
+async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | None:
+    created = entry(Said(_created(run, RunStatus.RUNNING, position=0), None))
+    now = desk.clock.now()
+    admitted = await hot.admit(desk.database.hot, run, worker, created, now)
+    if admitted is None:
+        return None
+    first = admitted.first_message_seq
+    desk.publisher.publish(
+        Batch(run.tenant, run.thread_id, run.id, admitted.event_seq, [created], now)
+    )
+    record = _record(desk, run, Running(worker), admitted.event_seq, attempt=1, first_seq=first)
+    return ToExecute(record, run.messages, first, admitted.event_seq)
+
+
+async def _existing(desk: Desk, run: NewRun) -> Existing | None:
+    """The run that has this id already, if it was started by the same request."""
+    async with desk.database.reading() as connection:
+        digest = await runs.request_digest(connection, run.tenant, run.id)
+        if digest is None:
+            return None
+        if digest != run.request_digest:
+            raise Conflict(
+                "run_id_conflict",
+                f"Run {run.id} was started with another request. Use a new run_id.",
+                run_id=run.id,
+            )
+        record = await runs.get(connection, run.tenant, run.id)
+    return None if record is None else Existing(record)
+
+
+async def _stand_in_line(
+    desk: Desk, transaction: Transaction, run: NewRun, request: StartRequest
+) -> RunRecord | None:
+    """Create the run behind whatever occupies its thread; None when its id was taken meanwhile."""
+    connection = transaction.connection
+    thread = await threads.lock(connection, run.tenant, run.thread_id)
+    if thread is None:
+        if request.if_thread_missing is IfThreadMissing.REJECT:
+            raise thread_not_found(run.thread_id)
+        await threads.create(connection, run.tenant, run.thread_id)
+        thread = await threads.lock(connection, run.tenant, run.thread_id)
+        if thread is None:
+            raise RuntimeError(f"thread {run.thread_id} can't be created")
+    occupied = thread.open_run_id is not None or thread.queue_length > 0
+    if occupied and request.on_active is OnActive.REJECT:
+        raise Conflict(
+            "thread_busy",
+            "Another run occupies this thread. Wait for it, cancel it, or start with "
+            'on_active "enqueue".',
+            active_run_id=thread.open_run_id,
+        )
+    if thread.queue_length >= desk.limits.queue_per_thread:
+        raise TooMany(
+            "queue_full",
+            f"{thread.queue_length} runs queue for this thread already; try again when some are done.",
+        )
+    events_from = await events.next_seq(connection, run.tenant, run.thread_id)
+    position = thread.queue_length + 1 if occupied else 0
+    if not await runs.insert_created(
+        connection, run, admitted=not occupied, events_from=events_from, at=transaction.now
+    ):
+        return None
+    await inputs.queue(
+        connection,
+        run.tenant,
+        run.thread_id,
+        run.id,
+        [(InputId(new_id()), message) for message in run.messages],
+    )
+    changed = {"queue_length": thread.queue_length + 1} if occupied else {"open_run_id": run.id}
+    await threads.change(
+        connection, run.tenant, run.thread_id, {**changed, "latest_run_id": run.id}
+    )
+    if not occupied:
+        await deliveries.enqueue(connection, RunKey(run.tenant, run.thread_id, run.id, 0))
+    created = _created(run, RunStatus.CREATED, position=position)
+    transaction.say(run.tenant, run.thread_id, run.id, created)
+    return _record(desk, run, Created(not occupied), events_from, attempt=0, first_seq=None)
+
+
+def _created(run: NewRun, status: RunStatus, *, position: int) -> RunCreated:
+    ids = [str(message.id) for message in run.messages]
+    return RunCreated(run.agent_id, status.value, position, ids)
+
+
+def _record(
+    desk: Desk,
+    run: NewRun,
+    state: RunState,
+    events_from: int,
+    *,
+    attempt: int,
+    first_seq: int | None,
+) -> RunRecord:
+    """The record as it was just written, without reading it back."""
+    now = desk.clock.now()
+    consumed = (
+        None
+        if first_seq is None
+        else MessageInput(
+            MessageRange.of(first_seq, first_seq + len(run.messages) - 1),
+            tuple(message.id for message in run.messages),
+        )
+    )
+    return RunRecord(
+        tenant=run.tenant,
+        id=run.id,
+        thread_id=run.thread_id,
+        agent_id=run.agent_id,
+        agent_version=run.agent_version,
+        state=state,
+        lineage=run.lineage,
+        request=run.request,
+        input=consumed,
+        output=MessageOutput(),
+        steps=0,
+        usage=Usage(),
+        run_state=None,
+        metadata=run.metadata,
+        started_by=run.started_by,
+        attempt=attempt,
+        losses=0,
+        cancel_requested_at=None,
+        created_at=now,
+        started_at=now if attempt else None,
+        updated_at=now,
+        events_from=events_from,
+    )

@@ -1,0 +1,86 @@
+"""Threads: made, described and removed on their own; runs make them too."""
+
+from typing import Any
+
+from app.control.desk import Desk
+from app.control.reading import thread_not_found
+from app.domain.errors import Conflict, NotFound
+from app.domain.ids import ThreadId
+from app.domain.json_values import JsonObject, storable
+from app.domain.principals import Principal, Scope
+from app.domain.threads import Thread
+from app.storage import threads
+
+
+async def create(
+    desk: Desk,
+    principal: Principal,
+    thread_id: ThreadId,
+    *,
+    title: str | None,
+    resource_id: str | None,
+    parent_thread_id: ThreadId | None,
+    metadata: JsonObject,
+) -> Thread:
+    """A new, empty thread."""
+    principal.require(Scope.RUNS_WRITE)
+    async with desk.database.transaction() as connection:
+        if parent_thread_id is not None:
+            if await threads.get(connection, principal.tenant, parent_thread_id) is None:
+                raise NotFound(
+                    "thread_not_found", f"There is no thread {parent_thread_id} to be the parent."
+                )
+        made = await threads.create(
+            connection,
+            principal.tenant,
+            thread_id,
+            title=storable(title),
+            resource_id=storable(resource_id),
+            parent_thread_id=parent_thread_id,
+            metadata=storable(metadata),
+        )
+        if not made:
+            raise Conflict("thread_exists", f"There is a thread {thread_id} already.")
+        found = await threads.get(connection, principal.tenant, thread_id)
+    if found is None:
+        raise thread_not_found(thread_id)
+    return found
+
+
+async def change(
+    desk: Desk, principal: Principal, thread_id: ThreadId, changes: dict[str, Any]
+) -> Thread:
+    """Set title, resource or metadata; what isn't named stays."""
+    principal.require(Scope.RUNS_WRITE)
+    async with desk.outgoing.transaction() as transaction:
+        connection = transaction.connection
+        if await threads.lock(connection, principal.tenant, thread_id) is None:
+            raise thread_not_found(thread_id)
+        await threads.change(
+            connection,
+            principal.tenant,
+            thread_id,
+            {**storable(changes), "updated_at": transaction.now},
+        )
+        found = await threads.get(connection, principal.tenant, thread_id)
+    if found is None:
+        raise thread_not_found(thread_id)
+    return found
+
+
+async def delete(desk: Desk, principal: Principal, thread_id: ThreadId) -> None:
+    """Remove a thread with its runs, messages and events, unless somebody still needs it."""
+    principal.require(Scope.RUNS_WRITE)
+    async with desk.database.transaction() as connection:
+        thread = await threads.lock(connection, principal.tenant, thread_id)
+        if thread is None:
+            raise thread_not_found(thread_id)
+        if thread.open_run_id is not None:
+            raise Conflict(
+                "has_active_run",
+                "A run occupies this thread. Cancel it, then delete the thread.",
+                active_run_id=thread.open_run_id,
+            )
+        if await threads.has_children(connection, principal.tenant, thread_id):
+            raise Conflict("has_children", "Other threads have this one as their parent.")
+        await threads.delete(connection, principal.tenant, thread_id)

@@ -1,0 +1,261 @@
+"""One execution: a claimed run is loaded, advanced and brought to an end that is written down.
+
+Whatever happens in here, the run isn't left behind: it is done, it waits, another worker has it, or it
+has been given up for another worker to claim.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from app import telemetry
+from app.agents.resolve import Unresolvable
+from app.agents.roster import Roster
+from app.clock import Clock
+from app.domain.checkpoints import Checkpoint, Said
+from app.domain.errors import InferenceFailed, OwnershipLost
+from app.domain.events import RunFinish, RunStart
+from app.domain.identity import run_identity
+from app.domain.messages import LoggedMessage
+from app.domain.runs import (
+    SUSPENDED,
+    WORKER_LOST,
+    RunRecord,
+    RunStatus,
+    Waiting,
+    termination_to_json,
+    waiting_reason,
+)
+from app.domain.tickets import Ticket, waiting_to_json
+from app.events.journal import Journal
+from app.events.writer import Writer
+from app.runtime.agent import ResolvedAgent
+from app.runtime.cancellation import Interruption
+from app.runtime.context import ActiveRun, Start
+from app.runtime.loop import Ending, Finished, HandedOver, Suspended, advance, fail
+from app.storage import deliveries, events, messages, runs, tickets, tool_calls
+from app.storage.database import DATABASE_AWAY, Database
+from app.storage.runs import RunKey
+
+MOST_LOSSES = 5
+"""Workers that may be lost over a run without any progress before it is given up."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    """What every execution works with."""
+
+    database: Database
+    writer: Writer
+    roster: Roster
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedRun:
+    """A run that is this worker's, under its attempt. `log` is known when nothing was before it."""
+
+    record: RunRecord
+    next_seq: int
+    was: RunStatus
+    log: tuple[LoggedMessage, ...] | None = None
+    dispatch_id: str | None = None
+
+
+@dataclass(slots=True)
+class Answers:
+    """The run's tickets, as the loop asks for them."""
+
+    bench: Workbench
+    record: RunRecord
+
+    async def unapplied(self) -> Sequence[Ticket]:
+        async with self.bench.database.reading() as connection:
+            return await tickets.unsettled_of_run(connection, self.record.tenant, self.record.id)
+
+
+@dataclass(slots=True)
+class Execution:
+    """One claimed run on this worker, from the claim to its ending."""
+
+    bench: Workbench
+    claimed: ClaimedRun
+    interruption: Interruption = field(default_factory=Interruption)
+
+    @property
+    def record(self) -> RunRecord:
+        return self.claimed.record
+
+    async def carry_out(self) -> None:
+        """Advance the run; never raises but for cancellation."""
+        record = self.record
+        structlog.contextvars.bind_contextvars(
+            run_id=record.id, thread_id=record.thread_id, tenant=record.tenant
+        )
+        with telemetry.run_seconds.labels(record.agent_id).time():
+            try:
+                await self._carry_out()
+            except OwnershipLost:
+                telemetry.ownership_lost.inc()
+                log.warning("ownership_lost", attempt=record.attempt)
+                await self._give_up_if_possible(failed=False)
+            except Exception:
+                log.exception("execution_failed", attempt=record.attempt)
+                await self._give_up_if_possible(failed=True)
+
+    async def _carry_out(self) -> None:
+        record = self.record
+        if record.cancel_requested_at is not None:
+            self.interruption.cancel(await self._cancel_reason())
+        agent = await self.bench.roster.resolve(
+            record.tenant, record.agent_id, record.agent_version
+        )
+        journal = self.bench.writer.journal(
+            record.tenant,
+            record.thread_id,
+            record.id,
+            record.attempt,
+            on_lost=self.interruption.abandon,
+        )
+        if isinstance(agent, Unresolvable):
+            await self._wait_for_version(journal, agent)
+            return
+        run = await self._load(journal, agent)
+        if record.losses > MOST_LOSSES:
+            self._report(
+                await fail(run, WORKER_LOST, f"{record.losses} workers were lost over this run")
+            )
+            return
+        self._report(await self._advance(run))
+
+    async def _advance(self, run: ActiveRun) -> Ending:
+        try:
+            ending = await advance(run)
+        except InferenceFailed as error:
+            log.warning("inference_failed", kind=error.kind, detail=error.detail)
+            return await fail(run, error.kind, error.detail)
+        except OwnershipLost:
+            raise
+        except Exception:
+            log.exception("run_failed")
+            return await fail(
+                run, "internal_error", "Something broke on our side; the logs say what."
+            )
+        if isinstance(ending, HandedOver):
+            await self._give_up(failed=False)
+        return ending
+
+    def _report(self, ending: Ending) -> None:
+        match ending:
+            case Finished(termination):
+                name = termination_to_json(termination)["type"]
+            case Suspended():
+                name = "suspended"
+            case HandedOver():
+                log.info("handed_over")
+                return
+        telemetry.runs_finished.labels(self.record.agent_id, name).inc()
+        log.info("activation_ended", termination=name)
+
+    # --- loading --------------------------------------------------------------------------------
+
+    async def _load(self, journal: Journal, agent: ResolvedAgent) -> ActiveRun:
+        known = self.claimed.log
+        record = self.record
+        history = (
+            list(known)
+            if known is not None
+            else await messages.history(self.bench.database.hot, record.tenant, record.thread_id)
+        )
+        return ActiveRun(
+            record=record,
+            agent=agent,
+            events=journal,
+            store=journal,
+            interruption=self.interruption,
+            clock=self.bench.clock,
+            log=history,
+            next_seq=self.claimed.next_seq,
+            start=Start() if self._is_new else await self._where_it_stood(),
+            answers=Answers(self.bench, record),
+            dispatch_id=self.claimed.dispatch_id,
+        )
+
+    @property
+    def _is_new(self) -> bool:
+        """Never executed before: nothing can have been left behind."""
+        return self.record.attempt == 1
+
+    async def _where_it_stood(self) -> Start:
+        record, pool = self.record, self.bench.database.hot
+        calls = await tool_calls.of_open_step(pool, record.tenant, record.id)
+        said = await events.last_borders(
+            pool, record.tenant, record.thread_id, record.id, record.events_from
+        )
+        return Start(
+            continues=self.claimed.was is RunStatus.RUNNING and said.is_open,
+            step_begun=said.begun_step == record.steps + 1,
+            calls=[state for state, _ in calls],
+            marked_at={state.call.id: at for state, at in calls if at is not None},
+            tickets=await Answers(self.bench, record).unapplied(),
+        )
+
+    # --- other ends -----------------------------------------------------------------------------
+
+    async def _wait_for_version(self, journal: Journal, missing: Unresolvable) -> None:
+        """Rest, loudly and resumable, until a worker comes that has this version of the agent."""
+        log.warning("agent_version_unavailable", reason=missing.reason)
+        record = self.record
+        identity = run_identity(record, self.claimed.dispatch_id)
+        waiting = Waiting(waiting_reason("agent_version_unavailable"), missing.reason)
+        start = Start() if self._is_new else await self._where_it_stood()
+        if not start.continues:
+            journal.say(RunStart(identity, record.lineage.parent_run_id), None)
+        still_open = [ticket for ticket in start.tickets if ticket.decision is None]
+        finish = RunFinish(
+            identity=identity,
+            termination=SUSPENDED,
+            waiting=waiting_to_json(
+                waiting.reason, waiting.message, still_open, self.claimed.dispatch_id
+            ),
+        )
+        await journal.commit(
+            Checkpoint(
+                tenant=record.tenant,
+                thread_id=record.thread_id,
+                run_id=record.id,
+                attempt=record.attempt,
+                next_seq=self.claimed.next_seq,
+                messages=(),
+                output=record.output,
+                state=waiting,
+                steps=record.steps,
+                usage=record.usage,
+                run_state=record.run_state or {},
+                said=(Said(finish, None),),
+            )
+        )
+
+    async def _give_up_if_possible(self, *, failed: bool) -> None:
+        """Without a database the sweeper finds the run, once this worker is gone or has let go."""
+        try:
+            await self._give_up(failed=failed)
+        except DATABASE_AWAY:
+            log.warning("run_not_released")
+
+    async def _give_up(self, *, failed: bool) -> None:
+        """Let another worker continue at once, if the run still is ours to give."""
+        record = self.record
+        async with self.bench.database.transaction() as connection:
+            if await runs.release(
+                connection, record.tenant, record.id, record.attempt, failed=failed
+            ):
+                key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
+                await deliveries.enqueue(connection, key)
+
+    async def _cancel_reason(self) -> str | None:
+        async with self.bench.database.reading() as connection:
+            return await runs.cancel_reason(connection, self.record.tenant, self.record.id)

@@ -1,0 +1,61 @@
+"""The sweeper: wakes what ought to be moving and isn't. Every process has one; one at a time works."""
+
+import asyncio
+
+import structlog
+
+from app.agents.roster import Roster
+from app.storage import deliveries, runs, workers
+from app.storage.database import DATABASE_AWAY, Database
+
+AT_ONCE = 100
+FORGET_WORKERS_AFTER = 3600.0
+
+log = structlog.get_logger(__name__)
+
+
+class Sweeper:
+    def __init__(
+        self, database: Database, roster: Roster, *, interval: float, heartbeat_timeout: float
+    ) -> None:
+        self._database = database
+        self._roster = roster
+        self._interval = interval
+        self._heartbeat_timeout = heartbeat_timeout
+        self._stopping = asyncio.Event()
+
+    async def sweep(self) -> int:
+        """Enqueue every run that has lost its worker, its delivery or its reason to wait."""
+        async with self._database.transaction() as connection:
+            if not await runs.may_sweep(connection):
+                return 0
+            found = await runs.orphans(
+                connection,
+                heartbeat_timeout=self._heartbeat_timeout,
+                grace=2 * self._interval,
+                limit=AT_ONCE,
+            )
+            found += await runs.waiting_for_version(
+                connection, self._roster.known_versions(), AT_ONCE
+            )
+            for key in found:
+                await deliveries.enqueue(connection, key)
+            await workers.remove_dead(connection, FORGET_WORKERS_AFTER)
+        if found:
+            log.info("swept", runs=len(found))
+        return len(found)
+
+    async def run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                async with asyncio.timeout(self._interval):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass
+            try:
+                await self.sweep()
+            except DATABASE_AWAY as error:
+                log.warning("sweep_missed", error=type(error).__name__)
+
+    def stop(self) -> None:
+        self._stopping.set()

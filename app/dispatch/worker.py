@@ -1,0 +1,144 @@
+"""The worker: this process's slots, and the executions in them."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from app import telemetry
+from app.dispatch.execution import ClaimedRun, Execution, Workbench
+from app.domain.ids import RunId, Tenant, WorkerId
+from app.storage import hot
+from app.storage.runs import RunKey
+
+log = structlog.get_logger(__name__)
+
+
+class Worker:
+    """Executes at most `slots` runs at once. A slot is reserved before a run is claimed for it."""
+
+    def __init__(
+        self, bench: Workbench, me: WorkerId, *, slots: int, heartbeat_timeout: float
+    ) -> None:
+        self.me = me
+        self._bench = bench
+        self._free = slots
+        self._slot_freed = asyncio.Event()
+        self._heartbeat_timeout = heartbeat_timeout
+        self._executions: dict[tuple[Tenant, RunId], Execution] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._stopping = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def run(self) -> None:
+        """Own the tasks of all executions, until `stop` has seen them out."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            await self._stopping.wait()
+            await self._idle.wait()
+
+    # --- slots ----------------------------------------------------------------------------------
+
+    def reserve(self) -> bool:
+        """Take a free slot, if there is one; give it back with `free` or fill it with `launch`."""
+        if self._free <= 0 or self._tasks is None or self._stopping.is_set():
+            return False
+        self._free -= 1
+        return True
+
+    def free(self) -> None:
+        self._free += 1
+        self._slot_freed.set()
+
+    async def reserve_within(self, seconds: float) -> bool:
+        """Wait a little for a slot; False when other workers should have a chance instead."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not self.reserve():
+                    if self._stopping.is_set():
+                        return False
+                    self._slot_freed.clear()
+                    await self._slot_freed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # --- executions -----------------------------------------------------------------------------
+
+    def launch(self, claimed: ClaimedRun) -> None:
+        """Execute a claimed run in a reserved slot."""
+        if self._tasks is None:
+            raise RuntimeError("the worker isn't running")
+        execution = Execution(self._bench, claimed)
+        key = (claimed.record.tenant, claimed.record.id)
+        self._executions[key] = execution
+        self._idle.clear()
+        telemetry.runs_executing.inc()
+        task = self._tasks.create_task(execution.carry_out())
+        task.add_done_callback(lambda _: self._ended(key, execution))
+
+    def _ended(self, key: tuple[Tenant, RunId], execution: Execution) -> None:
+        if self._executions.get(key) is execution:
+            del self._executions[key]
+        telemetry.runs_executing.dec()
+        self.free()
+        if not self._executions:
+            self._idle.set()
+
+    async def claim_and_launch(self, key: RunKey, dispatch_id: str | None) -> bool:
+        """Claim a run for a reserved slot; False, with the slot free again, when it isn't to be had."""
+        try:
+            claimed = await hot.claim(
+                self._bench.database.hot,
+                key.tenant,
+                key.thread_id,
+                key.run_id,
+                self.me,
+                self._heartbeat_timeout,
+            )
+        except BaseException:
+            self.free()
+            raise
+        if claimed is None:
+            self.free()
+            return False
+        if claimed.taken_over:
+            telemetry.takeovers.inc()
+            log.warning("taken_over", run_id=key.run_id, attempt=claimed.record.attempt)
+        self.launch(
+            ClaimedRun(
+                record=claimed.record,
+                next_seq=claimed.next_message_seq,
+                was=claimed.was,
+                dispatch_id=dispatch_id,
+            )
+        )
+        return True
+
+    def cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
+        """Interrupt a run that somebody wants cancelled, if it is executed here."""
+        execution = self._executions.get((tenant, run_id))
+        if execution is not None:
+            execution.interruption.cancel(reason)
+
+    @property
+    def executing(self) -> int:
+        return len(self._executions)
+
+    async def stop(self, grace: float) -> None:
+        """Take nothing new; hand over at the next safe point, or at once when that takes too long."""
+        self._stopping.set()
+        self._slot_freed.set()
+        self._each(lambda execution: execution.interruption.hand_over(now=False))
+        try:
+            async with asyncio.timeout(grace):
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning("handing_over_at_once", runs=self.executing)
+            self._each(lambda execution: execution.interruption.hand_over(now=True))
+            await self._idle.wait()
+
+    def _each(self, do: Callable[[Execution], None]) -> None:
+        for execution in list(self._executions.values()):
+            do(execution)

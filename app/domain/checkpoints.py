@@ -1,0 +1,117 @@
+"""Checkpoints: what one commit of an executing run writes, and how its output range is found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from app.domain.events import AgentEvent
+from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
+from app.domain.json_values import JsonObject
+from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Visibility
+from app.domain.runs import Done, MessageInput, MessageOutput, Running, Usage, Waiting
+from app.domain.tickets import Ticket
+from app.domain.tool_calls import CallState
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An event and the step it was said in."""
+
+    event: AgentEvent
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """One atomic write of a run's progress, fenced by its attempt.
+
+    Only what is new: `messages` are appended from `next_seq` on, which is also the guard that nobody
+    else has appended meanwhile. `calls` are those that changed; once all are settled, nothing needs to
+    be kept of them. `state` says where the run stands afterwards.
+    """
+
+    tenant: Tenant
+    thread_id: ThreadId
+    run_id: RunId
+    attempt: int
+    next_seq: int
+    messages: tuple[Message, ...]
+    output: MessageOutput
+    state: Running | Waiting | Done
+    steps: int
+    usage: Usage
+    run_state: JsonObject
+    calls: tuple[CallState, ...] = ()
+    calls_settled: bool = False
+    opened: tuple[Ticket, ...] = ()
+    applied: tuple[TicketKey, ...] = ()
+    said: tuple[Said, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """It is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedMeanwhile:
+    """Nothing was written: the run was about to wait for a ticket that has been decided by now."""
+
+
+CheckpointAnswer: TypeAlias = Saved | DecidedMeanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Materialized:
+    output: MessageOutput
+    messages: tuple[LoggedMessage, ...]
+
+
+def materialize_output(
+    log: Sequence[LoggedMessage],
+    *,
+    run_id: RunId,
+    input: MessageInput | None,
+    previous: MessageOutput,
+    step_count: int,
+    input_message_count: int = 0,
+) -> Materialized:
+    """What of `log` this run has produced, with new messages stamped as its own.
+
+    `log` is the whole log or just its new end: what `previous` already names is carried over, so the
+    answer is the same. Existing stamps are never touched; internal messages aren't output.
+    """
+    start = _output_start(log, run_id, input, input_message_count)
+    step_index = step_count - 1 if step_count > 0 else None
+    hull = previous.range
+    ids = list(previous.message_ids)
+    known = set(ids)
+    stamped: list[LoggedMessage] = []
+    for entry in log:
+        message = entry.message
+        is_new = entry.seq >= start and message.role in (Role.ASSISTANT, Role.TOOL)
+        if message.visibility is Visibility.INTERNAL or not (is_new or message.run_id == run_id):
+            stamped.append(entry)
+            continue
+        if is_new:
+            message = message.produced_by(run_id, step_index)
+        stamped.append(LoggedMessage(entry.seq, message, entry.created_at))
+        hull = MessageRange.of(entry.seq, entry.seq) if hull is None else hull.hull(entry.seq)
+        if message.id not in known:
+            known.add(message.id)
+            ids.append(message.id)
+    return Materialized(MessageOutput(hull, tuple(ids)), tuple(stamped))
+
+
+def _output_start(
+    log: Sequence[LoggedMessage],
+    run_id: RunId,
+    input: MessageInput | None,
+    input_message_count: int,
+) -> int:
+    if input is not None and input.range is not None:
+        return input.range.to_seq + 1
+    for entry in log:
+        if entry.message.run_id == run_id:
+            return entry.seq
+    return input_message_count + 1

@@ -1,0 +1,49 @@
+"""Decisions: a human's answers to tickets, each with an id of its own."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from app.domain.json_values import Json, JsonObject, digest
+
+
+class Action(StrEnum):
+    APPROVE = "approve"
+    EDIT = "edit"
+    RESPOND = "respond"
+    REJECT = "reject"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one decision says, before anybody knows whether it counts."""
+
+    action: Action
+    arguments: JsonObject | None = None
+    result: Json = None
+    reason: str | None = None
+
+    @property
+    def payload(self) -> Json:
+        return self.arguments if self.action is Action.EDIT else self.result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """An answer that counted: who gave it, when, and under which id."""
+
+    decision_id: str
+    answer: Answer
+    subject: str
+    at: datetime
+
+
+def derived_decision_id(ticket_key: str, answer: Answer, subject: str) -> str:
+    """The same answer by the same person to the same ticket has the same id, however often sent."""
+    return digest([ticket_key, answer.action.value, answer.payload, subject])
+
+
+def denial(answer: Answer) -> str:
+    """What the model reads after a rejection."""
+    return f"Denied: {answer.reason or 'a person rejected this call'}"

@@ -1,0 +1,115 @@
+"""Everything that can go wrong, as one tree.
+
+HoldfastError
+├── Refusal                 a command or query that is answered with "no"; nothing was changed
+│   ├── Invalid             the request can't be understood or breaks a schema
+│   ├── BadCursor           a cursor or last-event-id that isn't one
+│   ├── Unauthenticated     nobody knows who is asking
+│   ├── Forbidden           known, but not allowed
+│   ├── NotFound            doesn't exist, or belongs to somebody else: the same answer
+│   ├── Conflict            true as a request, but not in this state
+│   ├── Gone                was there once
+│   ├── DigestMismatch      the caller quoted something that has changed
+│   ├── TooLarge            over a bound
+│   ├── UnsupportedMedia    a body of a kind that isn't read
+│   ├── TooMany             over a limit that passes
+│   └── Unavailable         not now
+├── ConfigurationError      settings, agents or tools that can't work; found at start
+├── DatabaseUnusable        unreachable, too old or not migrated
+├── InferenceFailed         a model didn't answer
+└── OwnershipLost           this worker no longer owns the run: stop, write nothing
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class HoldfastError(Exception):
+    """Root of the tree; never raised itself."""
+
+
+class Refusal(HoldfastError):
+    """An answer of "no" with a stable code, a sentence that says what to do, and facts for programs."""
+
+    def __init__(self, code: str, detail: str, **facts: Any) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
+        self.facts: Mapping[str, Any] = facts
+
+
+class Invalid(Refusal):
+    pass
+
+
+class BadCursor(Refusal):
+    pass
+
+
+class Unauthenticated(Refusal):
+    pass
+
+
+class Forbidden(Refusal):
+    pass
+
+
+class NotFound(Refusal):
+    pass
+
+
+class Conflict(Refusal):
+    pass
+
+
+class Gone(Refusal):
+    pass
+
+
+class DigestMismatch(Refusal):
+    pass
+
+
+class TooLarge(Refusal):
+    pass
+
+
+class UnsupportedMedia(Refusal):
+    pass
+
+
+class TooMany(Refusal):
+    pass
+
+
+class Unavailable(Refusal):
+    pass
+
+
+class ConfigurationError(HoldfastError):
+    """A file or setting that can't work: the message names the place, the key and the remedy."""
+
+
+class DatabaseUnusable(HoldfastError):
+    """The database can't be used; the message is one sentence that says what to do."""
+
+
+class DatabaseAway(HoldfastError):
+    """The database didn't answer; nothing is known of the statement but that it may be tried again."""
+
+
+class OwnershipLost(HoldfastError):
+    """Another worker owns the run now. Whoever catches this drops what it has and writes nothing."""
+
+
+class InferenceFailed(HoldfastError):
+    """A model call failed. `retryable` says whether the same call may succeed later."""
+
+    def __init__(
+        self, kind: str, detail: str, *, retryable: bool, retry_after: float | None = None
+    ) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+        self.detail = detail
+        self.retryable = retryable
+        self.retry_after = retry_after

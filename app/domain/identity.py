@@ -1,0 +1,22 @@
+"""RunIdentity: who is running what, on whose behalf, as events carry it."""
+
+from typing import Any
+
+from app.domain.runs import RunRecord
+
+
+def run_identity(record: RunRecord, dispatch_id: str | None = None) -> dict[str, Any]:
+    """The run and its trace. A session is one attempt, a dispatch the delivery that began it."""
+    lineage = record.lineage
+    identity = {
+        "thread_id": record.thread_id,
+        "run_id": record.id,
+        "agent_id": record.agent_id,
+        "parent_thread_id": lineage.parent_thread_id,
+        "parent_run_id": lineage.parent_run_id,
+        "parent_tool_call_id": lineage.parent_call_id,
+        "dispatch_id": dispatch_id,
+        "session_id": f"{record.id}:{record.attempt}",
+        "origin": "user" if lineage.parent_run_id is None else "subagent",
+    }
+    return {key: value for key, value in identity.items() if value is not None}

@@ -1,0 +1,24 @@
+"""Identifiers: one type per noun, so that a checker sees when two are mixed up."""
+
+import re
+from typing import NewType
+
+Tenant = NewType("Tenant", str)
+ThreadId = NewType("ThreadId", str)
+RunId = NewType("RunId", str)
+MessageId = NewType("MessageId", str)
+InputId = NewType("InputId", str)
+TicketKey = NewType("TicketKey", str)
+"""A ticket's own id, unique in its tenant; `ticket_id` is its name within the run."""
+CallId = NewType("CallId", str)
+AgentId = NewType("AgentId", str)
+AgentVersion = NewType("AgentVersion", str)
+WorkerId = NewType("WorkerId", str)
+DeliveryId = NewType("DeliveryId", str)
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+
+
+def canonical_uuid(text: str) -> str | None:
+    """The lower-case form of a UUID, or None when the text is not one."""
+    return text.lower() if _UUID.fullmatch(text) else None

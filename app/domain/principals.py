@@ -1,0 +1,36 @@
+"""Principals: on whose behalf a command or query runs, and what it may do."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.domain.errors import Forbidden
+from app.domain.ids import Tenant
+
+
+class Scope(StrEnum):
+    RUNS_READ = "runs:read"
+    RUNS_WRITE = "runs:write"
+    DECISIONS_WRITE = "decisions:write"
+    ADMIN = "admin"
+
+
+DEFAULT_TENANT = Tenant("default")
+ALL_TENANTS = Tenant("*")
+"""Owner of what every tenant may see: agents that came from a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    tenant: Tenant
+    subject: str
+    scopes: frozenset[Scope]
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def require(self, scope: Scope) -> None:
+        if not self.may(scope):
+            raise Forbidden(
+                "scope_missing",
+                f"This needs the scope {scope.value!r}, which your key doesn't have.",
+            )

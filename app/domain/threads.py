@@ -1,0 +1,24 @@
+"""Threads: conversations, one run at a time."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.domain.ids import RunId, ThreadId
+from app.domain.json_values import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """A conversation. The open run is the one that occupies it."""
+
+    id: ThreadId
+    title: str | None
+    resource_id: str | None
+    parent_thread_id: ThreadId | None
+    metadata: JsonObject
+    next_message_seq: int
+    open_run_id: RunId | None
+    latest_run_id: RunId | None
+    queue_length: int
+    created_at: datetime
+    updated_at: datetime

@@ -1,0 +1,132 @@
+"""Tickets: durable questions that keep a run waiting, each about one exact call.
+
+    open ──► decided | expired | void
+
+A ticket is an authorization boundary, not a chat message: it is bound to the tool, to the digest of
+its arguments and to the run, it can be used once, and it never changes after it left `open`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from app.domain.decisions import Action, Decision
+from app.domain.ids import CallId, RunId, ThreadId, TicketKey
+from app.domain.json_values import Json, JsonObject, digest
+from app.domain.runs import WaitingReason
+from app.domain.times import wire_time
+from app.domain.tool_calls import ResumeMode
+
+
+class TicketKind(StrEnum):
+    APPROVAL = "approval"
+    INPUT = "input"
+    FRONTEND = "frontend"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    LIMIT = "limit"
+    AUTH = "auth"
+    CHILD = "child"
+
+
+class TicketStatus(StrEnum):
+    OPEN = "open"
+    DECIDED = "decided"
+    EXPIRED = "expired"
+    VOID = "void"
+
+
+TICKET_TRANSITIONS: Mapping[TicketStatus, frozenset[TicketStatus]] = {
+    TicketStatus.OPEN: frozenset(TicketStatus),
+    TicketStatus.DECIDED: frozenset({TicketStatus.DECIDED}),
+    TicketStatus.EXPIRED: frozenset({TicketStatus.EXPIRED}),
+    TicketStatus.VOID: frozenset({TicketStatus.VOID}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """`key` is its id in the tenant; `ticket_id` its name in the run, unique among the open ones."""
+
+    key: TicketKey
+    run_id: RunId
+    thread_id: ThreadId
+    ticket_id: str
+    kind: TicketKind
+    call_id: CallId | None
+    step_index: int
+    tool_name: str
+    arguments: Json
+    args_digest: str
+    resume_mode: ResumeMode
+    allowed_actions: frozenset[Action]
+    response_schema: JsonObject | None
+    reason: str | None
+    message: str
+    status: TicketStatus
+    created_at: datetime
+    updated_at: datetime
+    decision: Decision | None = None
+    applied_at: datetime | None = None
+    evidence: JsonObject | None = None
+
+
+_ALWAYS = frozenset({Action.RESPOND, Action.REJECT, Action.CANCEL})
+
+
+def allowed_actions(kind: TicketKind, mode: ResumeMode) -> frozenset[Action]:
+    """What may be answered. A decision that *is* the result can't also run the tool."""
+    if kind is TicketKind.OUTCOME_UNKNOWN:
+        return frozenset({Action.APPROVE, Action.RESPOND, Action.CANCEL})
+    if mode is ResumeMode.USE_DECISION_AS_TOOL_RESULT:
+        return _ALWAYS
+    return _ALWAYS | {Action.APPROVE, Action.EDIT}
+
+
+def arguments_digest(tool_name: str, arguments: Json) -> str:
+    """What a decision may quote to say which call exactly it was made about."""
+    return digest([tool_name, arguments])
+
+
+def ticket_order(ticket: Ticket) -> tuple[str, str]:
+    """The order in which a waiting run lists its tickets."""
+    return (ticket.call_id or "", ticket.ticket_id)
+
+
+def ticket_to_json(ticket: Ticket) -> dict[str, Any]:
+    """A ticket as a waiting run shows it."""
+    body: dict[str, Any] = {
+        "id": ticket.key,
+        "ticket_id": ticket.ticket_id,
+        "kind": ticket.kind.value,
+        "tool_call_id": ticket.call_id,
+        "tool_name": ticket.tool_name,
+        "arguments": ticket.arguments,
+        "args_digest": ticket.args_digest,
+        "resume_mode": ticket.resume_mode.value,
+        "allowed_actions": sorted(ticket.allowed_actions),
+        "response_schema": ticket.response_schema,
+        "reason": ticket.reason,
+        "message": ticket.message,
+        "evidence": ticket.evidence,
+        "updated_at": wire_time(ticket.updated_at),
+    }
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def waiting_to_json(
+    reason: WaitingReason,
+    message: str,
+    tickets: Sequence[Ticket],
+    since_dispatch_id: str | None,
+) -> dict[str, Any]:
+    """What a waiting run waits for; `ticket_ids` are its tickets' names in the same order."""
+    ordered = sorted(tickets, key=ticket_order)
+    return {
+        "reason": reason.value,
+        "message": message,
+        "ticket_ids": [ticket.ticket_id for ticket in ordered],
+        "tickets": [ticket_to_json(ticket) for ticket in ordered],
+        "since_dispatch_id": since_dispatch_id,
+    }

@@ -1,0 +1,192 @@
+"""Following a thread or a run: what the log has, then what is being said; no gap, no duplicate.
+
+The cursor is a number of the *thread*. What is pushed is believed only as long as it continues the
+cursor; anything else means: read the log. So it doesn't matter how hints travel, or whether.
+No database connection is held while waiting.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from app.domain.errors import BadCursor, Gone
+from app.domain.events import RUN_FINISH
+from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.runs import RunStatus
+from app.events.frames import Frame, logged_frame
+from app.events.hub import Hub, Subscription
+from app.storage import events, runs
+from app.storage.database import RawPool
+
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is followed: a whole thread, or one run of it."""
+
+    tenant: Tenant
+    thread_id: ThreadId
+    run_id: RunId | None = None
+    until_done: bool = False
+    """Stay when a run comes to rest, and end only with its end."""
+
+    def contains(self, frame: Frame) -> bool:
+        return self.run_id is None or frame.run_id == self.run_id
+
+
+Filter: TypeAlias = Callable[[Frame], bool]
+Heard: TypeAlias = Sequence[Frame] | None
+"""Some frames in order, or None: silence for as long as a heartbeat."""
+
+
+class Follower:
+    def __init__(
+        self,
+        pool: RawPool,
+        scope: Scope,
+        subscription: Subscription,
+        *,
+        after: int,
+        caught_up: bool,
+        heartbeat: float,
+    ) -> None:
+        self._pool = pool
+        self._scope = scope
+        self._subscription = subscription
+        self._cursor = after
+        self._behind = not caught_up
+        self._heartbeat = heartbeat
+        subscription.cursor = after
+
+    async def frames(self) -> AsyncIterator[Heard]:
+        """Everything after the cursor, until the scope has nothing more to say."""
+        try:
+            while True:
+                heard = await self._read() if self._behind else await self._listen()
+                if heard is None or heard:
+                    yield heard
+                if heard and await self._is_over(heard):
+                    return
+        finally:
+            self._subscription.close()
+
+    async def _read(self) -> list[Frame]:
+        stretch = await events.read_after(
+            self._pool,
+            self._scope.tenant,
+            self._scope.thread_id,
+            self._cursor,
+            run_id=self._scope.run_id,
+            limit=PAGE,
+        )
+        if stretch.is_full:
+            self._move(stretch.events[-1].seq)
+        else:
+            self._behind = False
+            self._move(max(self._cursor, stretch.head))
+        return [logged_frame(self._scope.thread_id, event) for event in stretch.events]
+
+    async def _listen(self) -> list[Frame] | None:
+        pushed = await self._subscription.next(self._heartbeat)
+        if pushed is None:
+            return None
+        if not pushed:
+            self._behind = True
+        heard: list[Frame] = []
+        for frame in pushed:
+            if frame.seq <= self._cursor:
+                continue
+            if frame.seq != self._cursor + 1:
+                self._behind = True
+                break
+            self._move(frame.seq)
+            if self._scope.contains(frame):
+                heard.append(frame)
+        return heard
+
+    def _move(self, cursor: int) -> None:
+        self._cursor = cursor
+        self._subscription.cursor = cursor
+
+    async def _is_over(self, heard: Sequence[Frame]) -> bool:
+        """A run's stream ends after a `run_finish` that is its last word for now."""
+        if self._scope.run_id is None or heard[-1].event_type != RUN_FINISH or self._behind:
+            return False
+        standing = await runs.standing(self._pool, self._scope.tenant, self._scope.run_id)
+        if standing is None or standing.status is RunStatus.DONE:
+            return True
+        return standing.rests and not self._scope.until_done
+
+
+def follow(
+    pool: RawPool,
+    hub: Hub,
+    scope: Scope,
+    *,
+    after: int,
+    heartbeat: float,
+    subscription: Subscription | None = None,
+) -> AsyncIterator[Heard]:
+    """Follow a scope from a cursor on.
+
+    Whoever has subscribed before the cursor's event was committed passes that subscription, and the
+    log isn't read unless something is missing.
+    """
+    return Follower(
+        pool,
+        scope,
+        subscription or hub.subscribe(scope.tenant, scope.thread_id),
+        after=after,
+        caught_up=subscription is not None,
+        heartbeat=heartbeat,
+    ).frames()
+
+
+async def check_cursor(pool: RawPool, scope: Scope, after: int, snapshot: str) -> bool:
+    """Whether anything stands after the cursor; a cursor that can't be continued is refused."""
+    stretch = await events.read_after(
+        pool, scope.tenant, scope.thread_id, after, run_id=scope.run_id, limit=1
+    )
+    if after > stretch.head:
+        raise Gone(
+            "cursor_expired",
+            f"Event {after} doesn't exist; the newest is {stretch.head}. Read the snapshot and "
+            "continue from its last_event_id.",
+            oldest_available=1,
+            snapshot=snapshot,
+        )
+    if stretch.events and (stretch.events[0].from_seq or after + 1) <= after:
+        raise Gone(
+            "cursor_expired",
+            f"Event {after} has been merged with its neighbours. Read the snapshot and continue from "
+            "its last_event_id.",
+            oldest_available=stretch.events[0].seq,
+            snapshot=snapshot,
+        )
+    return bool(stretch.events)
+
+
+def parse_cursor(text: str) -> int:
+    """A cursor is a number of the thread, 0 for the very beginning."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise BadCursor(
+            "cursor_invalid", "A cursor is the id of an event: a whole number, 0 or more."
+        )
+    return int(text)
+
+
+async def read_page(
+    pool: RawPool, scope: Scope, after: int, limit: int
+) -> tuple[list[Frame], bool]:
+    """The next events as they are now, and whether there are more."""
+    stretch = await events.read_after(
+        pool, scope.tenant, scope.thread_id, after, run_id=scope.run_id, limit=limit
+    )
+    frames = [logged_frame(scope.thread_id, event) for event in stretch.events]
+    return frames, stretch.is_full
+
+
+async def newest(pool: RawPool, scope: Scope) -> int:
+    """The number of the thread's last event."""
+    return (await events.read_after(pool, scope.tenant, scope.thread_id, 0, limit=1)).head

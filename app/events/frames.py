@@ -1,0 +1,78 @@
+"""An event as the bytes that every one of its readers gets: encoded once, shared by all."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.times import wire_time
+from app.storage.events import Entry, LoggedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One durable event on its way to clients. `data` is its whole SSE frame."""
+
+    seq: int
+    run_id: RunId
+    event_type: str
+    data: bytes
+
+    @property
+    def json(self) -> bytes:
+        """The event alone, as a page shows it."""
+        return self.data[self.data.index(b"{") : -2]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events of one run that were committed together, under consecutive numbers."""
+
+    tenant: Tenant
+    thread_id: ThreadId
+    run_id: RunId
+    first_seq: int
+    entries: Sequence[Entry]
+    ts: datetime
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + len(self.entries) - 1
+
+    def frames(self) -> Iterator[Frame]:
+        ts = wire_time(self.ts)
+        for seq, entry in enumerate(self.entries, self.first_seq):
+            yield _frame(
+                seq, ts, self.thread_id, self.run_id, entry.step, entry.event_type, entry.body
+            )
+
+
+def logged_frame(thread_id: ThreadId, event: LoggedEvent) -> Frame:
+    return _frame(
+        event.seq,
+        wire_time(event.ts),
+        thread_id,
+        event.run_id,
+        event.step,
+        event.event_type,
+        event.body,
+    )
+
+
+def _frame(
+    seq: int,
+    ts: str,
+    thread_id: ThreadId,
+    run_id: RunId,
+    step: int | None,
+    event_type: str,
+    body: str,
+) -> Frame:
+    # The stored body is a JSON object; its fields follow those of the envelope.
+    at_step = "" if step is None else f'"step":{step},'
+    rest = "}" if body == "{}" else "," + body[1:]
+    text = (
+        f'id: {seq}\ndata: {{"seq":{seq},"ts":"{ts}","thread_id":"{thread_id}","run_id":"{run_id}",'
+        f'{at_step}"event_type":"{event_type}"{rest}\n\n'
+    )
+    return Frame(seq, run_id, event_type, text.encode())

@@ -1,0 +1,99 @@
+"""The one transaction in which commands may speak: what they say is numbered last and told after."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Protocol
+
+from app.clock import Clock
+from app.domain.checkpoints import Said
+from app.domain.events import AgentEvent
+from app.domain.ids import RunId, Tenant, ThreadId
+from app.events.frames import Batch
+from app.events.hub import Hub
+from app.storage import events
+from app.storage.database import Connection, Database
+from app.storage.events import Entry, entry
+
+
+class Relay(Protocol):
+    """Tells other processes."""
+
+    def announce(self, batch: Batch) -> None: ...
+
+
+class Publisher:
+    """Everybody who has committed events passes here, or its readers see a gap."""
+
+    def __init__(self, hub: Hub, relay: Relay) -> None:
+        self._hub = hub
+        self._relay = relay
+
+    def publish(self, batch: Batch) -> None:
+        self._hub.publish(batch)
+        self._relay.announce(batch)
+
+
+class Transaction:
+    """A command's unit of work. All that it says belongs to one thread."""
+
+    def __init__(self, connection: Connection, now: datetime) -> None:
+        self.connection = connection
+        self.now = now
+        self.said: list[tuple[Tenant, ThreadId, RunId, Entry]] = []
+
+    def say(
+        self,
+        tenant: Tenant,
+        thread_id: ThreadId,
+        run_id: RunId,
+        event: AgentEvent,
+        step: int | None = None,
+    ) -> None:
+        self.said.append((tenant, thread_id, run_id, entry(Said(event, step))))
+
+    def say_encoded(
+        self, tenant: Tenant, thread_id: ThreadId, run_id: RunId, entries: Sequence[Entry]
+    ) -> None:
+        self.said.extend((tenant, thread_id, run_id, one) for one in entries)
+
+
+class Outgoing:
+    def __init__(self, database: Database, publisher: Publisher, clock: Clock) -> None:
+        self._database = database
+        self._publisher = publisher
+        self._clock = clock
+
+    @asynccontextmanager
+    async def transaction(self, now: datetime | None = None) -> AsyncIterator[Transaction]:
+        """Commit what the block did together with what it said; publish after the commit."""
+        now = now or self._clock.now()
+        async with self._database.transaction() as connection:
+            transaction = Transaction(connection, now)
+            yield transaction
+            batches = await _log(transaction, now)
+        for batch in batches:
+            self._publisher.publish(batch)
+
+
+async def _log(transaction: Transaction, now: datetime) -> list[Batch]:
+    """Take the thread's head, the last lock, and write the events under its numbers."""
+    said = transaction.said
+    if not said:
+        return []
+    tenant, thread_id, _, _ = said[0]
+    if any((other[0], other[1]) != (tenant, thread_id) for other in said):
+        raise RuntimeError("a transaction speaks for one thread only")
+    seq = await events.take_numbers(transaction.connection, tenant, thread_id, len(said))
+    batches: list[Batch] = []
+    while said:
+        run_id = said[0][2]
+        together = 0
+        while together < len(said) and said[together][2] == run_id:
+            together += 1
+        entries = [one for _, _, _, one in said[:together]]
+        await events.append(transaction.connection, tenant, thread_id, run_id, seq, entries, now)
+        batches.append(Batch(tenant, thread_id, run_id, seq, entries, now))
+        seq += together
+        said = said[together:]
+    return batches

@@ -1,0 +1,269 @@
+"""Group commit: what many runs say and save goes to Postgres in few commits.
+
+Two lanes, each one commit at a time; what arrives while one is under way goes into the next, so an
+idle system adds one commit to a token and a busy one writes few rows. Deltas have a lane of their own:
+a checkpoint that waits for a lock never stops anybody's tokens.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from app import telemetry
+from app.clock import Clock
+from app.domain.checkpoints import Checkpoint, CheckpointAnswer, DecidedMeanwhile, Said, Saved
+from app.domain.errors import OwnershipLost
+from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.runs import Running
+from app.events.frames import Batch
+from app.events.journal import Journal
+from app.events.outgoing import Outgoing, Publisher
+from app.storage import checkpoints, hot
+from app.storage.checkpoints import NotOurs
+from app.storage.database import DATABASE_AWAY, Database
+from app.storage.events import Entry, entry
+from app.storage.hot import Flush
+
+RETRY_LOCKED = 0.005
+RETRY_AWAY = 0.25
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Save:
+    journal: Journal
+    checkpoint: Checkpoint
+    taken: list[Said]
+    entries: list[Entry]
+    answer: "asyncio.Future[CheckpointAnswer]"
+
+    def settle(self, answer: CheckpointAnswer | Exception) -> None:
+        if self.answer.done():
+            return
+        if isinstance(answer, Exception):
+            self.answer.set_exception(answer)
+        else:
+            self.answer.set_result(answer)
+
+
+class Writer:
+    def __init__(
+        self, database: Database, publisher: Publisher, outgoing: Outgoing, clock: Clock
+    ) -> None:
+        self._pool = database.hot
+        self._publisher = publisher
+        self._outgoing = outgoing
+        self._clock = clock
+        self._dirty: dict[int, Journal] = {}
+        self._speech = asyncio.Event()
+        self._saves: list[_Save] = []
+        self._saving = asyncio.Event()
+
+    def journal(
+        self,
+        tenant: Tenant,
+        thread_id: ThreadId,
+        run_id: RunId,
+        attempt: int,
+        on_lost: Callable[[], None],
+    ) -> Journal:
+        """A voice for one attempt at a run; `on_lost` is called when it isn't heard any more."""
+        return Journal(
+            tenant=tenant,
+            thread_id=thread_id,
+            run_id=run_id,
+            attempt=attempt,
+            wake=self._wake,
+            save=self._enqueue_save,
+            on_lost=on_lost,
+        )
+
+    async def run(self) -> None:
+        """Both lanes, until cancelled."""
+        async with asyncio.TaskGroup() as lanes:
+            lanes.create_task(self._flush_lane())
+            lanes.create_task(self._checkpoint_lane(lanes))
+
+    # --- deltas -------------------------------------------------------------------------------
+
+    def _wake(self, journal: Journal) -> None:
+        self._dirty[id(journal)] = journal
+        self._speech.set()
+
+    async def _flush_lane(self) -> None:
+        while True:
+            await self._speech.wait()
+            self._speech.clear()
+            journals = [journal for journal in self._dirty.values() if not journal.held]
+            self._dirty.clear()
+            taken = [(journal, said) for journal in journals if (said := journal.take())]
+            if taken:
+                await self._flush(taken)
+
+    async def _flush(self, taken: Sequence[tuple[Journal, list[Said]]]) -> None:
+        at = self._clock.now()
+        flushes = []
+        for journal, said in taken:
+            journal.flush_begins()
+            entries = [entry(one) for one in said]
+            flushes.append(
+                Flush(journal.tenant, journal.thread_id, journal.run_id, journal.attempt, entries)
+            )
+        with telemetry.flush_seconds.time():
+            written = await self._write_flushes(flushes, at)
+        telemetry.flush_events.observe(sum(len(flush.entries) for flush in flushes))
+        missing = [index for index in range(len(flushes)) if index not in written]
+        owned = set(missing)
+        if missing:
+            owned = await self._still_owned([flushes[index] for index in missing], missing)
+        for index, (journal, said) in enumerate(taken):
+            if index in written:
+                self._publish(flushes[index], written[index], at)
+            elif index in owned:
+                journal.put_back(said)
+                asyncio.get_running_loop().call_later(RETRY_LOCKED, self._wake, journal)
+            else:
+                journal.lose()
+            journal.flush_ended()
+
+    async def _write_flushes(self, flushes: Sequence[Flush], at: datetime) -> dict[int, int]:
+        """Write once, also when a connection dies over the commit and nobody knows if it landed."""
+        in_doubt = False
+        while True:
+            try:
+                if in_doubt:
+                    keys = [(flush.tenant, flush.thread_id, flush.run_id) for flush in flushes]
+                    if written := await hot.landed(self._pool, keys, at):
+                        return written
+                return await hot.flush(self._pool, flushes, at)
+            except DATABASE_AWAY as error:
+                log.warning("flush_retried", error=type(error).__name__, runs=len(flushes))
+                in_doubt = True
+                await _pause(RETRY_AWAY)
+
+    async def _still_owned(self, flushes: Sequence[Flush], indexes: Sequence[int]) -> set[int]:
+        while True:
+            try:
+                held = await hot.still_owned(self._pool, flushes)
+                return {indexes[position] for position in held}
+            except DATABASE_AWAY:
+                await _pause(RETRY_AWAY)
+
+    def _publish(self, flush: Flush, first_seq: int, at: datetime) -> None:
+        self._publisher.publish(
+            Batch(flush.tenant, flush.thread_id, flush.run_id, first_seq, flush.entries, at)
+        )
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def _enqueue_save(
+        self, journal: Journal, checkpoint: Checkpoint
+    ) -> "asyncio.Future[CheckpointAnswer]":
+        answer: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
+        taken = journal.take()
+        entries = [entry(one) for one in (*taken, *checkpoint.said)]
+        self._saves.append(_Save(journal, checkpoint, taken, entries, answer))
+        self._saving.set()
+        return answer
+
+    async def _checkpoint_lane(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._saving.wait()
+            self._saving.clear()
+            saves, self._saves = self._saves, []
+            usual = [save for save in saves if checkpoints.is_hot(save.checkpoint)]
+            for save in saves:
+                if not checkpoints.is_hot(save.checkpoint):
+                    tasks.create_task(self._save_alone(save))
+            if usual:
+                for left in await self._save_together(usual):
+                    tasks.create_task(self._save_alone(left))
+
+    async def _save_together(self, saves: Sequence[_Save]) -> list[_Save]:
+        """One commit for all; returns what has to go its own way."""
+        at = self._clock.now()
+        try:
+            with telemetry.checkpoint_seconds.time():
+                written = await hot.checkpoint(
+                    self._pool, [(save.checkpoint, save.entries) for save in saves], at
+                )
+        except DATABASE_AWAY:
+            await _pause(RETRY_AWAY)
+            written = await self._landed(saves, at)
+        except Exception as error:  # noqa: BLE001  one bad row must not fail its neighbours
+            log.warning("checkpoint_group_split", error=repr(error), runs=len(saves))
+            return list(saves)
+        for index, save in enumerate(saves):
+            if index in written:
+                self._saved(save, written[index], at)
+        return [save for index, save in enumerate(saves) if index not in written]
+
+    async def _save_alone(self, save: _Save) -> None:
+        """One transaction of its own, retried for as long as the database is away."""
+        while True:
+            at = self._clock.now()
+            try:
+                with telemetry.checkpoint_seconds.time():
+                    save.settle(await self._save_in_transaction(save, at))
+                return
+            except DATABASE_AWAY:
+                await _pause(RETRY_AWAY)
+                landed = await self._landed([save], at)
+                if landed:
+                    self._saved(save, landed[0], at)
+                    return
+            except Exception as error:  # noqa: BLE001  the run that asked gets it, and ends by it
+                save.settle(error)
+                return
+
+    async def _save_in_transaction(self, save: _Save, at: datetime) -> CheckpointAnswer:
+        checkpoint = save.checkpoint
+        async with self._outgoing.transaction(at) as transaction:
+            outcome = await checkpoints.save(transaction.connection, checkpoint, at=at)
+            if isinstance(outcome, NotOurs):
+                save.journal.lose()
+                raise OwnershipLost(checkpoint.run_id)
+            if isinstance(outcome, DecidedMeanwhile):
+                save.journal.put_back(save.taken)
+                return outcome
+            if not isinstance(checkpoint.state, Running):
+                await checkpoints.silence(transaction.connection, checkpoint)
+            transaction.say_encoded(
+                checkpoint.tenant, checkpoint.thread_id, checkpoint.run_id, save.entries
+            )
+        return outcome
+
+    async def _landed(self, saves: Sequence[_Save], at: datetime) -> dict[int, int]:
+        keys = [
+            (save.checkpoint.tenant, save.checkpoint.thread_id, save.checkpoint.run_id)
+            for save in saves
+        ]
+        while True:
+            try:
+                return await hot.landed(self._pool, keys, at)
+            except DATABASE_AWAY:
+                await _pause(RETRY_AWAY)
+
+    def _saved(self, save: _Save, first_seq: int, at: datetime) -> None:
+        journal = save.journal
+        if save.entries:
+            self._publisher.publish(
+                Batch(
+                    journal.tenant, journal.thread_id, journal.run_id, first_seq, save.entries, at
+                )
+            )
+        save.settle(Saved())
+
+
+async def _pause(seconds: float) -> None:
+    """The database is away: nothing will tell us when it is back."""
+    never = asyncio.Event()
+    try:
+        async with asyncio.timeout(seconds):
+            await never.wait()
+    except TimeoutError:
+        return

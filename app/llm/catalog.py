@@ -1,0 +1,182 @@
+"""Language models by the names that agents use: built when first asked for, closed together."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from importlib import import_module
+from typing import Any, Protocol
+
+import httpx2
+
+from app.domain.errors import ConfigurationError
+from app.llm.joined_reads import streaming_client
+from app.llm.openai_compatible import Endpoint, OpenAICompatibleModel
+from app.llm.scripted import ScriptedModel
+from app.llm.scripts import SCRIPTS
+from app.llm.specs import OPENAI_BASE_URL, OWN_WIRE, SCRIPTED, ModelSpec
+from app.runtime.ports import LanguageModel
+
+_KEYS_IN_ENVIRONMENT: Mapping[str, Sequence[str]] = {
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+}
+_ANY_PROVIDER = "pydantic-ai"
+
+
+class _ForeignModel(LanguageModel, Protocol):
+    async def aclose(self) -> None: ...
+
+
+class ModelCatalog:
+    """All models that the configuration names.
+
+    `model` builds; asking at start for those that agents use makes a missing key an error of the start,
+    and keeps the import of an SDK, which takes a second, out of the first run.
+    """
+
+    def __init__(self, specs: Sequence[ModelSpec], environ: Mapping[str, str]) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._environ = environ
+        self._models: dict[str, LanguageModel] = {}
+        self._client: httpx2.AsyncClient | None = None
+        self._open = AsyncExitStack()
+
+    @property
+    def specs(self) -> Sequence[ModelSpec]:
+        return tuple(self._specs.values())
+
+    def model(self, name: str) -> LanguageModel:
+        """The model of that name; raises `ConfigurationError` when it isn't there or can't work."""
+        if name not in self._models:
+            spec = self._specs.get(name)
+            if spec is None:
+                known = ", ".join(self._specs) or "none"
+                raise ConfigurationError(
+                    f"model {name!r} isn't configured (there are: {known}); add [models.{name}]"
+                )
+            self._models[name] = self._build(spec)
+        return self._models[name]
+
+    def problem(self, name: str) -> str | None:
+        """What keeps this model from working, as far as that shows without calling it."""
+        try:
+            self.model(name)
+        except ConfigurationError as error:
+            return str(error)
+        return None
+
+    async def aclose(self) -> None:
+        """Close every connection. Models that are still streaming fail as interrupted."""
+        self._models.clear()
+        self._client = None
+        await self._open.aclose()
+
+    def _build(self, spec: ModelSpec) -> LanguageModel:
+        problem = problem_of(spec, self._environ)
+        if problem is not None:
+            raise ConfigurationError(problem)
+        if spec.provider == SCRIPTED:
+            return _scripted(spec)
+        if spec.provider in OWN_WIRE:
+            return self._own(spec)
+        return self._foreign(spec)
+
+    def _own(self, spec: ModelSpec) -> LanguageModel:
+        if self._client is None:
+            self._client = streaming_client()
+            self._open.push_async_callback(self._client.aclose)
+        endpoint = Endpoint(
+            base_url=spec.base_url or OPENAI_BASE_URL,
+            model=spec.model,
+            api_key=api_key_of(spec, self._environ),
+            headers=spec.headers,
+            timeout=spec.timeout,
+            idle_timeout=spec.idle_timeout,
+            options=spec.options,
+        )
+        return OpenAICompatibleModel(endpoint, self._client)
+
+    def _foreign(self, spec: ModelSpec) -> LanguageModel:
+        provider, model = spec.provider, spec.model
+        if provider == _ANY_PROVIDER:
+            provider, _, model = model.partition(":")
+        # By name, because importing it imports pydantic-ai.
+        build_model = import_module("app.llm.pydantic_ai_model").build_model
+        try:
+            built: _ForeignModel = build_model(
+                provider,
+                model,
+                api_key=api_key_of(spec, self._environ),
+                base_url=spec.base_url,
+                headers=spec.headers,
+                timeout=spec.timeout,
+                idle_timeout=spec.idle_timeout,
+                options=spec.options,
+            )
+        except ConfigurationError as error:
+            raise ConfigurationError(f"[models.{spec.name}] {error}") from None
+        self._open.push_async_callback(built.aclose)
+        return built
+
+
+def api_key_of(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
+    """The key that this model is called with. OpenAI's own key goes to nobody but OpenAI."""
+    if spec.api_key:
+        return spec.api_key
+    for name in _key_names(spec):
+        if key := environ.get(name, "").strip():
+            return key
+    return None
+
+
+def problem_of(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
+    """What is missing or wrong in a spec, with the remedy, found without building anything."""
+    where = f"[models.{spec.name}]"
+    if spec.provider == SCRIPTED:
+        return _problem_of_script(where, spec.options)
+    if spec.base_url is not None and not _is_url(spec.base_url):
+        return f"{where} base_url {spec.base_url!r} isn't an http(s) address"
+    if spec.provider == _ANY_PROVIDER and ":" not in spec.model:
+        return f'{where} model must be "provider:model" when the provider is "{_ANY_PROVIDER}"'
+    names = _key_names(spec)
+    key = api_key_of(spec, environ)
+    for value in (key or "", *spec.headers.values()):
+        if not (value.isascii() and value.isprintable()):
+            return f"{where} has an API key or a header with characters that HTTP can't carry"
+    if names and key is None:
+        return (
+            f"{where} has no API key: set {' or '.join(names)} in the environment, "
+            "or name another variable with api_key_env"
+        )
+    return None
+
+
+def _key_names(spec: ModelSpec) -> Sequence[str]:
+    """The variables that may hold this model's key; none where no key may be needed."""
+    if spec.api_key_env:
+        return (spec.api_key_env,)
+    if spec.provider in OWN_WIRE:
+        return () if spec.base_url else ("OPENAI_API_KEY",)
+    return _KEYS_IN_ENVIRONMENT.get(spec.provider, ())
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL:
+        return False
+    return url.scheme in ("http", "https") and bool(url.host)
+
+
+def _scripted(spec: ModelSpec) -> LanguageModel:
+    script = SCRIPTS[spec.options.get("script", "demo")]
+    delay = spec.options.get("delay_ms", 0) / 1000
+    return ScriptedModel(spec.model or spec.name, script, delay=delay)
+
+
+def _problem_of_script(where: str, options: Mapping[str, Any]) -> str | None:
+    script, delay = options.get("script", "demo"), options.get("delay_ms", 0)
+    if script not in SCRIPTS:
+        return f"{where} script {script!r} isn't one of {', '.join(SCRIPTS)}"
+    if isinstance(delay, bool) or not isinstance(delay, int | float) or delay < 0:
+        return f"{where} delay_ms must be a number of milliseconds"
+    return None

@@ -1,0 +1,43 @@
+"""The HTTP application: faces, error handlers and bounds around a house that is already open."""
+
+from fastapi import FastAPI
+
+from app.api import agents, health, runs, stream_tokens, threads, tickets
+from app.settings import Settings
+from app.transport import errors
+from app.transport.auth import Doorkeeper
+from app.transport.bounds import BoundedBody
+from app.transport.sse import StreamOptions
+from app.wiring import House
+
+_DESCRIPTION = """
+LLM agents as a service: runs that survive crashes, decisions that are never lost, streams that resume.
+
+Start a run, follow its events, answer the tickets that it opens. Every error is
+`application/problem+json` with a stable `code`. Every list is `{items, next_cursor, has_more}`.
+Streams are Server-Sent Events: reconnect with `Last-Event-ID` and miss nothing.
+"""
+
+
+def create_app(house: House, door: Doorkeeper) -> FastAPI:
+    """The application over an open house; it owns nothing that would have to be closed."""
+    settings: Settings = house.settings
+    app = FastAPI(
+        title="Holdfast",
+        version="0.1.0",
+        description=_DESCRIPTION,
+        docs_url="/docs",
+        redoc_url=None,
+    )
+    app.state.desk = house.desk
+    app.state.worker = house.worker
+    app.state.doorkeeper = door
+    app.state.stream_token_ttl = settings.stream_token_ttl
+    app.state.stream_options = StreamOptions(
+        heartbeat=settings.stream_heartbeat, send_timeout=settings.stream_send_timeout
+    )
+    errors.install(app)
+    app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
+    for face in (runs, threads, tickets, agents, stream_tokens, health):
+        app.include_router(face.router)
+    return app

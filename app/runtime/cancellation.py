@@ -1,0 +1,82 @@
+"""Interruption: how a wish from outside reaches whatever a run is doing right now.
+
+A run is interrupted to be cancelled, to be handed over to another worker, or because another one has
+it already. Slow work stands in an
+`interruptible` block, which a wish that can't wait breaks at once; at a step's border the run looks
+by itself.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Wish(Enum):
+    CANCEL = auto()
+    HAND_OVER = auto()
+    ABANDON = auto()
+    """The run belongs to another worker: stop, and write nothing."""
+
+
+@dataclass
+class Interrupted(Exception):
+    """Left an interruptible block because of a wish; never leaves the runtime."""
+
+    wish: Wish
+
+
+class Interruption:
+    """One per execution; anybody may wish, only the loop obeys."""
+
+    def __init__(self) -> None:
+        self.wish: Wish | None = None
+        self.reason: str | None = None
+        self._scopes: set[asyncio.Timeout] = set()
+        self._breaks = False
+
+    def cancel(self, reason: str | None = None) -> None:
+        """End the run, now; this outweighs a hand-over."""
+        if self.wish is not Wish.ABANDON:
+            self.wish = Wish.CANCEL
+            self.reason = reason
+            self._break()
+
+    def abandon(self) -> None:
+        self.wish = Wish.ABANDON
+        self._break()
+
+    def check(self) -> None:
+        """A safe point: leave here if somebody wishes it."""
+        if self.wish is not None:
+            raise Interrupted(self.wish)
+
+    def hand_over(self, *, now: bool) -> None:
+        """Stop at the next safe point, or at once when waiting for one has taken too long."""
+        if self.wish is None:
+            self.wish = Wish.HAND_OVER
+        if now:
+            self._break()
+
+    @asynccontextmanager
+    async def interruptible(self) -> AsyncIterator[None]:
+        """Run a block that a wish may break; then `Interrupted` leaves it."""
+        try:
+            async with asyncio.timeout(None) as scope:
+                self._scopes.add(scope)
+                if self._breaks:
+                    scope.reschedule(0)
+                try:
+                    yield
+                finally:
+                    self._scopes.discard(scope)
+        except TimeoutError:
+            if scope.expired() and self.wish is not None:
+                raise Interrupted(self.wish) from None
+            raise
+
+    def _break(self) -> None:
+        self._breaks = True
+        for scope in self._scopes:
+            scope.reschedule(0)

@@ -1,0 +1,294 @@
+"""The loop: advances one run from where it stands to where it must stop.
+
+    start or continue ─► answers to tickets ─► [ step: infer ─► tools ]* ─► finish | suspend | hand over
+
+The same path whoever listens and wherever it begins. Each turn of it ends in a commit; what happens
+between two commits may be lost and is done again, except what has been marked as begun.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from app import telemetry
+from app.domain.checkpoints import DecidedMeanwhile
+from app.domain.errors import OwnershipLost
+from app.domain.events import RunFinish, RunStart, StepStart, StreamReset
+from app.domain.identity import run_identity
+from app.domain.messages import Message, Role, Text, ToolCall, Visibility
+from app.domain.runs import (
+    MAX_ROUNDS,
+    SUSPENDED,
+    Cancelled,
+    Done,
+    Failed,
+    NaturalEnd,
+    Stopped,
+    Termination,
+    Waiting,
+    status_of,
+    status_reason,
+    termination_to_json,
+    waiting_reason,
+)
+from app.domain.tickets import Ticket, TicketStatus, waiting_to_json
+from app.domain.tool_calls import (
+    INTERRUPTED,
+    CallState,
+    CallStatus,
+    Effect,
+    ToolResult,
+    idempotency_key,
+)
+from app.runtime.cancellation import Interrupted, Wish
+from app.runtime.context import ActiveRun
+from app.runtime.inference import Reply, infer
+from app.runtime.resume import apply_answers, continue_cut_short
+from app.runtime.tool_execution import ToolRound
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run is done, and saved."""
+
+    termination: Termination
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The run waits for people, and holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """Another worker shall continue; nothing more was written."""
+
+
+Ending: TypeAlias = Finished | Suspended | HandedOver
+
+
+async def advance(run: ActiveRun) -> Ending:
+    """Execute a claimed run until it is done, must wait, or is wanted elsewhere."""
+    try:
+        _begin(run)
+        run.interruption.check()
+        if (ending := await _take_up(run)) is not None:
+            return ending
+        while True:
+            run.interruption.check()
+            if run.steps >= run.agent.spec.max_rounds:
+                return await finish(run, Stopped(MAX_ROUNDS, f"{run.steps} rounds were used"))
+            if (ending := await _step(run)) is not None:
+                return ending
+    except Interrupted as interrupted:
+        match interrupted.wish:
+            case Wish.CANCEL:
+                return await cancel(run)
+            case Wish.HAND_OVER:
+                return HandedOver()
+            case Wish.ABANDON:
+                raise OwnershipLost(run.record.id) from None
+            case _:
+                assert_never(interrupted.wish)
+
+
+# --- beginnings -----------------------------------------------------------------------------------
+
+
+def _begin(run: ActiveRun) -> None:
+    """Open a new activation, or void what a lost worker left half said and go on in the old one."""
+    if not run.start.continues:
+        run.say(
+            RunStart(run_identity(run.record, run.dispatch_id), run.record.lineage.parent_run_id)
+        )
+        return
+    run.in_step = run.start.step_begun
+    if run.in_step and not run.open_calls:
+        run.say(StreamReset("takeover"))
+
+
+async def _take_up(run: ActiveRun) -> Ending | None:
+    """Deal with calls that were left without a result: of a step cut short, or answered by people."""
+    if not run.open_calls:
+        return None
+    round_ = ToolRound(run)
+    if run.in_step:
+        await round_.run_calls(run.start.calls)
+        return await _end_of_step(run, round_)
+    await continue_cut_short(run, round_)
+    while True:
+        await apply_answers(run, round_)
+        waiting_for = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
+        if not waiting_for and not round_.questions:
+            await run.save(round_.messages, applied=round_.applied, calls_settled=True)
+            return None
+        if await _suspend(run, round_, waiting_for):
+            return Suspended()
+        fresh = await run.answers.unapplied()
+        run.tickets = [ticket for ticket in fresh if ticket.key not in round_.applied]
+
+
+# --- a step ---------------------------------------------------------------------------------------
+
+
+async def _step(run: ActiveRun) -> Ending | None:
+    """One inference and the calls it asks for; None when the loop goes on."""
+    if not run.in_step:
+        run.in_step = True
+        run.say(StepStart(run.new_message_id()))
+    reply = await infer(run)
+    said = _assistant_message(run, reply)
+    note = _note_of_malformed(run, reply)
+    if reply.calls:
+        calls = _fresh_calls(run, said.tool_calls)
+        round_ = ToolRound(run, [said], calls)
+        await round_.run_calls(calls)
+        round_.messages.extend(note)
+        return await _end_of_step(run, round_)
+    if note:
+        await run.save([said, *note], completes_step=True, calls_settled=True)
+        telemetry.steps.labels(run.agent.spec.id).inc()
+        return None
+    return await finish(run, NaturalEnd(), [said])
+
+
+async def _end_of_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
+    telemetry.steps.labels(run.agent.spec.id).inc()
+    if round_.questions:
+        await _suspend(run, round_, [])
+        return Suspended()
+    await run.save(round_.messages, completes_step=True, calls_settled=True, applied=round_.applied)
+    return None
+
+
+def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
+    return Message(
+        id=run.new_message_id(),
+        role=Role.ASSISTANT,
+        content=(Text(reply.text),) if reply.text else (),
+        tool_calls=tuple(_with_unique_ids(reply.calls)),
+    )
+
+
+def _with_unique_ids(calls: tuple[ToolCall, ...]) -> list[ToolCall]:
+    """Some models give two calls of one message the same id."""
+    unique: dict[str, ToolCall] = {}
+    for call in calls:
+        call_id, copies = call.id, 1
+        while call_id in unique:
+            copies += 1
+            call_id = type(call.id)(f"{call.id}-{copies}")
+        unique[call_id] = ToolCall(call_id, call.name, call.arguments)
+    return list(unique.values())
+
+
+def _note_of_malformed(run: ActiveRun, reply: Reply) -> list[Message]:
+    """Ask again for calls whose arguments weren't JSON; people don't see this."""
+    if not reply.malformed:
+        return []
+    names = ", ".join(reply.malformed)
+    text = f"The arguments of your call to {names} were not valid JSON. Issue it again with valid JSON."
+    return [
+        Message(
+            id=run.new_message_id(),
+            role=Role.USER,
+            content=(Text(text),),
+            visibility=Visibility.INTERNAL,
+        )
+    ]
+
+
+def _fresh_calls(run: ActiveRun, calls: Sequence[ToolCall]) -> list[CallState]:
+    states = []
+    for position, call in enumerate(calls):
+        tool = run.agent.tools.get(call.name)
+        states.append(
+            CallState(
+                call=call,
+                step_index=run.step_index,
+                position=position,
+                status=CallStatus.PENDING,
+                effect=Effect.UNSAFE if tool is None else tool.descriptor.effect,
+                idempotency_key=idempotency_key(run.record.id, run.step_index, call.id),
+            )
+        )
+    return states
+
+
+# --- endings --------------------------------------------------------------------------------------
+
+
+async def _suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticket]) -> bool:
+    """Come to rest with open tickets; False when one of them was answered meanwhile."""
+    opened = [question.ticket for question in round_.questions]
+    waiting = Waiting(waiting_reason("suspended"), "suspended")
+    states = [*round_.changed.values(), *(question.state for question in round_.questions)]
+    answer = await run.save(
+        [*round_.messages, *(question.placeholder for question in round_.questions)],
+        state=waiting,
+        completes_step=run.in_step,
+        said=[event for question in round_.questions for event in question.said],
+        calls=tuple({state.call.id: state for state in states}.values()),
+        applied=round_.applied,
+        opened=opened,
+        finish=RunFinish(
+            identity=run_identity(run.record, run.dispatch_id),
+            termination=SUSPENDED,
+            waiting=waiting_to_json(
+                waiting.reason, waiting.message, [*still_open, *opened], run.dispatch_id
+            ),
+        ),
+    )
+    return not isinstance(answer, DecidedMeanwhile)
+
+
+async def finish(
+    run: ActiveRun, termination: Termination, messages: list[Message] | None = None
+) -> Finished:
+    """Save the end, and say it in the same commit."""
+    messages = messages or []
+    response = _last_words(run, messages)
+    state = Done(termination, run.clock.now(), response or None)
+    await run.save(
+        messages,
+        state=state,
+        completes_step=run.in_step,
+        calls_settled=True,
+        finish=RunFinish(
+            identity=run_identity(run.record, run.dispatch_id),
+            termination=termination_to_json(termination),
+            result={
+                "response": response,
+                "status": status_of(state).value,
+                "status_reason": status_reason(termination),
+            },
+        ),
+    )
+    return Finished(termination)
+
+
+async def cancel(run: ActiveRun) -> Finished:
+    """End because somebody wished it."""
+    return await finish(run, Cancelled(run.interruption.reason), _answer_open_calls(run))
+
+
+async def fail(run: ActiveRun, code: str, detail: str) -> Finished:
+    """End because something broke: visibly, and in the same shape as every end."""
+    return await finish(run, Failed(code, detail), _answer_open_calls(run))
+
+
+def _answer_open_calls(run: ActiveRun) -> list[Message]:
+    """Give every call that has no result one that says so: the thread must take the next message."""
+    round_ = ToolRound(run)
+    for state in run.open_calls.values():
+        round_.finish(state, ToolResult.error(state.call.name, INTERRUPTED))
+    return round_.messages
+
+
+def _last_words(run: ActiveRun, messages: list[Message]) -> str:
+    """The last thing that the assistant said in this run."""
+    own = [entry.message for entry in run.log if entry.message.run_id == run.record.id]
+    for message in reversed([*own, *messages]):
+        if message.role is Role.ASSISTANT and message.text:
+            return message.text
+    return ""

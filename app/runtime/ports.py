@@ -1,0 +1,211 @@
+"""What the runtime needs from the world: narrow protocols, and the types that cross them."""
+
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol, TypeAlias
+
+from app.domain.checkpoints import Checkpoint, CheckpointAnswer
+from app.domain.events import ActivitySnapshot, AgentEvent, ToolCallStreamDelta
+from app.domain.ids import CallId, RunId, ThreadId
+from app.domain.json_values import Json, JsonObject
+from app.domain.messages import Message
+from app.domain.tickets import Ticket
+from app.domain.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One inference. `messages` are already as the provider should see them: one result per call."""
+
+    system_prompt: str
+    messages: Sequence[Message]
+    tools: Sequence[ToolDescriptor] = ()
+
+
+class StopReason(StrEnum):
+    END_TURN = "end_turn"
+    MAX_TOKENS = "max_tokens"
+    TOOL_USE = "tool_use"
+    STOP_SEQUENCE = "stop_sequence"
+    CONTENT_FILTER = "content_filter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUsage:
+    """As reported by the provider; negatives are clamped to 0, what it didn't say is None."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_creation_tokens: int | None = None
+    thinking_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningChunk:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallOpened:
+    id: CallId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    id: CallId
+    args_delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Last item of every stream that came to its end."""
+
+    stop_reason: StopReason
+    usage: TokenUsage | None
+
+
+ModelChunk: TypeAlias = TextChunk | ReasoningChunk | CallOpened | CallArguments | Finished
+
+
+class LanguageModel(Protocol):
+    """One model of one provider.
+
+    `stream` opens the provider's stream; leaving the context, also by cancellation, closes its socket.
+    It yields what has arrived together as one list, adjacent text already joined, and ends with
+    `Finished`. A stream that fails or ends early raises `InferenceFailed`. It never retries itself.
+    """
+
+    @property
+    def name(self) -> str:
+        """The provider's own name of the model."""
+
+    def stream(
+        self, request: ModelRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelChunk]]]: ...
+
+
+# --- tools ----------------------------------------------------------------------------------------
+
+
+ProgressStatus: TypeAlias = Literal["pending", "running", "done", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """What a tool may know and say while it runs. A parameter annotated with it receives it.
+
+    Once `over` is set nobody waits for the call any more: it has ended, timed out or been cancelled,
+    and what it still says is dropped. A sync function can't be stopped from outside; it may look here.
+    """
+
+    run_id: RunId
+    thread_id: ThreadId
+    call_id: CallId
+    tool_name: str
+    idempotency_key: str
+    say: Callable[[AgentEvent], None]
+    resume_input: Json = None
+    state: JsonObject = field(default_factory=dict)
+    parent_run_id: RunId | None = None
+    parent_call_id: CallId | None = None
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def suspend(
+        self, message: str, *, action: str = "", response_schema: JsonObject | None = None
+    ) -> SuspensionRequest:
+        """Returned by a tool that wants a person to be asked before it goes on."""
+        return SuspensionRequest(message, action=action, response_schema=response_schema)
+
+    def stream_output(self, text: str) -> None:
+        """Show a piece of the output before the result is there; the model reads only the result."""
+        if text:
+            self.say(ToolCallStreamDelta(self.call_id, self.tool_name, text))
+
+    def activity(self, activity_type: str, content: Json) -> None:
+        """Show what the tool is at, in place of what it showed before under the same type."""
+        # Encoded here so that what isn't JSON fails in the tool, and later changes don't show.
+        snapshot = json.loads(json.dumps(content, allow_nan=False))
+        self.say(ActivitySnapshot(self.call_id, activity_type, snapshot, True))
+
+    def progress(
+        self,
+        fraction: float | None = None,
+        message: str | None = None,
+        *,
+        status: ProgressStatus = "running",
+        loaded: float | None = None,
+        total: float | None = None,
+    ) -> None:
+        """Show how far the call has come: `fraction` between 0 and 1, or `loaded` out of `total`."""
+        known = {
+            "progress": None if fraction is None else min(1.0, max(0.0, fraction)),
+            "loaded": loaded,
+            "total": total,
+            "message": message,
+            "parent_call_id": self.parent_call_id,
+            "parent_run_id": self.parent_run_id,
+        }
+        parent = f"run:{self.run_id}"
+        if self.parent_call_id is not None:
+            parent = f"tool_call:{self.parent_call_id}"
+        self.activity(
+            "tool-call-progress",
+            {
+                "schema": "tool-call-progress.v1",
+                "node_id": f"tool_call:{self.call_id}",
+                "parent_node_id": parent,
+                "call_id": self.call_id,
+                "tool_name": self.tool_name,
+                "status": status,
+                "run_id": self.run_id,
+                "thread_id": self.thread_id,
+                **{key: value for key, value in known.items() if value is not None},
+            },
+        )
+
+
+class Tool(Protocol):
+    """One callable tool. Its errors are results; only cancellation leaves `execute` as an exception."""
+
+    @property
+    def descriptor(self) -> ToolDescriptor: ...
+
+    def invalid_arguments(self, arguments: Json) -> str | None:
+        """Why these arguments break the schema, or None when they don't."""
+
+    async def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult: ...
+
+
+# --- persistence and speech -----------------------------------------------------------------------
+
+
+class CheckpointStore(Protocol):
+    async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
+        """Write all of it or nothing; raises `OwnershipLost` when the run isn't ours any more."""
+
+
+class Answers(Protocol):
+    async def unapplied(self) -> Sequence[Ticket]:
+        """The run's tickets that are open, or answered and not yet applied, as they are now."""
+
+
+class LiveEvents(Protocol):
+    def say(self, event: AgentEvent, step: int | None) -> None:
+        """Say something now; it is durable before any client sees it."""
+
+    async def room(self) -> None:
+        """Wait until what was said and isn't durable yet is within its bound."""

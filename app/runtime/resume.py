@@ -1,0 +1,66 @@
+"""Resuming: answered tickets are applied to their calls, before the model is asked again."""
+
+from dataclasses import replace
+from typing import assert_never
+
+from app.domain.decisions import Action, Decision, denial
+from app.domain.tickets import Ticket, ticket_order
+from app.domain.tool_calls import CallState, CallStatus, ToolResult, result_of_response
+from app.runtime.context import ActiveRun
+from app.runtime.tool_execution import ToolRound
+
+
+async def continue_cut_short(run: ActiveRun, round_: ToolRound) -> None:
+    """Deal with answered calls that were running when a worker was lost."""
+    for state in list(run.open_calls.values()):
+        if state.status is CallStatus.RUNNING:
+            if state.effect.may_be_rerun:
+                await round_.execute(state, resumed=True)
+            else:
+                round_.ask_for_outcome(state)
+
+
+async def apply_answers(run: ActiveRun, round_: ToolRound) -> None:
+    """Apply each answer that is there, once; calls that still wait for one are left as they are.
+
+    Calls that a person took back go first, then the others in the order in which a waiting run lists
+    them. What hasn't been saved stays in the round.
+    """
+    states = dict(run.open_calls)
+    answered = [ticket for ticket in run.tickets if ticket.decision is not None]
+    for ticket in sorted(answered, key=_cancels_first):
+        if ticket.decision is not None and ticket.call_id is not None:
+            round_.applied.append(ticket.key)
+            await _apply(round_, states[ticket.call_id], ticket.decision)
+
+
+def _cancels_first(ticket: Ticket) -> tuple[bool, tuple[str, str]]:
+    cancels = ticket.decision is not None and ticket.decision.answer.action is Action.CANCEL
+    return (not cancels, ticket_order(ticket))
+
+
+async def _apply(round_: ToolRound, state: CallState, decision: Decision) -> None:
+    answer = decision.answer
+    name = state.call.name
+    match answer.action:
+        case Action.CANCEL:
+            round_.cancel(state, answer.result, answer.reason)
+        case Action.REJECT:
+            round_.finish(state, ToolResult.error(name, denial(answer)), resumed=True)
+        case Action.RESPOND:
+            round_.finish(state, result_of_response(name, answer.result), resumed=True)
+        case Action.APPROVE:
+            await _run_answered(round_, state, decision)
+        case Action.EDIT:
+            await _run_answered(round_, replace(state, run_with=answer.arguments), decision)
+        case _:
+            assert_never(answer.action)
+
+
+async def _run_answered(round_: ToolRound, state: CallState, decision: Decision) -> None:
+    """The tool may have changed since the question was asked: a call it can't take gets an error."""
+    refusal = round_.refusal(state)
+    if refusal is not None:
+        round_.finish(state, refusal, resumed=True)
+    else:
+        await round_.execute(state, resumed=True, resume_input=decision.answer.result)

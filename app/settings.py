@@ -1,0 +1,79 @@
+"""All configuration, from the environment: `HOLDFAST_*`, and `DATABASE_URL`."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AliasChoices, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Every setting, with its default and one sentence. Times are in seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="HOLDFAST_", extra="ignore", frozen=True)
+
+    host: str = Field(
+        "127.0.0.1", description="Address to listen on; others than loopback need keys."
+    )
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    role: Literal["all", "api", "worker"] = Field(
+        "all", description="Serve HTTP and execute runs (`all`), or only one of the two."
+    )
+    database_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("DATABASE_URL", "HOLDFAST_DATABASE_URL"),
+        description="Postgres 14 or newer; without it the embedded one is started.",
+    )
+    listen_url: str | None = Field(
+        None, description="A direct URL for LISTEN, when DATABASE_URL goes through a pooler."
+    )
+    pgbouncer: bool = Field(False, description="DATABASE_URL is a pooler in transaction mode.")
+    data_dir: Path | None = Field(
+        None,
+        description="Where the embedded Postgres keeps its data; a default per user otherwise.",
+    )
+    migrate: bool | None = Field(
+        None, description="Migrate at start; by default only the embedded database is."
+    )
+    agents: Path | None = Field(None, description="The agents file; the demo agents otherwise.")
+    api_keys_file: Path | None = Field(
+        None, description="TOML file of API keys: subject, tenant, scopes, sha256 of each key."
+    )
+    api_keys: str | None = Field(
+        None,
+        description="API keys as JSON: a list of {subject, tenant, scopes, sha256}; beside the file.",
+    )
+    stream_token_secret: str | None = Field(
+        None, description="Signs stream tokens; set the same one on all replicas."
+    )
+    stream_token_ttl: float = Field(300.0, gt=0, le=3600, description="Life of a stream token.")
+    concurrency: int = Field(100, ge=1, description="Runs that one process executes at once.")
+    pool_size: int = Field(10, ge=2, description="Database connections for commands and queries.")
+    hot_pool_size: int = Field(10, ge=3, description="Database connections for executing runs.")
+    heartbeat_interval: float = Field(
+        1.0, gt=0, description="How often a process says it is alive."
+    )
+    heartbeat_timeout: float = Field(
+        10.0, gt=0, description="Silence after which a process's runs are taken over."
+    )
+    sweep_interval: float = Field(2.0, gt=0, description="How often stranded runs are looked for.")
+    queue_poll: float = Field(1.0, gt=0, description="How often the queue is asked without a hint.")
+    handover_grace: float = Field(
+        5.0, ge=0, description="Time for runs to reach a safe point when the process stops."
+    )
+    stream_heartbeat: float = Field(
+        5.0, gt=0, le=30, description="Silence on a stream before a comment keeps it open."
+    )
+    stream_send_timeout: float = Field(
+        30.0, gt=0, description="A client that takes nothing for so long is cut off."
+    )
+    log_poll: float = Field(
+        2.0, gt=0, description="How often followed threads are checked for lost hints."
+    )
+    max_body_bytes: int = Field(2_000_000, ge=1000, description="Largest request body.")
+    max_message_bytes: int = Field(1_000_000, ge=100, description="Largest message.")
+    max_queue_per_thread: int = Field(100, ge=1, description="Runs that may queue for one thread.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least level to log."
+    )
+    log_json: bool = Field(False, description="Log lines as JSON.")

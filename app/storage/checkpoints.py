@@ -1,0 +1,222 @@
+"""One checkpoint in one transaction: the whole of it, for every kind of ending.
+
+The hot statement writes what nearly every checkpoint is; this writes all of them: suspensions with
+their tickets, ends that admit the next run of the thread, ends that a command brings about while
+nobody executes. Both keep the same promises: fenced by attempt, messages only appended, nothing
+partial. The transaction belongs to the caller, who says the events last.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias, assert_never
+
+from sqlalchemy import case, delete, update
+from sqlalchemy.dialects.postgresql import insert
+
+from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved
+from app.domain.json_values import storable
+from app.domain.runs import (
+    Done,
+    NaturalEnd,
+    Running,
+    RunStatus,
+    Waiting,
+    status_of,
+    termination_to_json,
+)
+from app.domain.tickets import TicketStatus
+from app.storage import deliveries, messages, runs, threads, tickets
+from app.storage.database import Connection
+from app.storage.tables import event_heads, tool_calls
+from app.storage.tables import runs as run_table
+
+
+@dataclass(frozen=True, slots=True)
+class NotOurs:
+    """Nothing was written: the run has another attempt or status than the writer believes."""
+
+
+Outcome: TypeAlias = Saved | DecidedMeanwhile | NotOurs
+
+EXECUTING: Collection[RunStatus] = frozenset({RunStatus.RUNNING})
+
+
+def is_hot(checkpoint: Checkpoint) -> bool:
+    """Whether the one-statement way may be tried: no ticket is touched, no end but the usual one."""
+    if checkpoint.opened or checkpoint.applied:
+        return False
+    match checkpoint.state:
+        case Running():
+            return True
+        case Waiting():
+            return False
+        case Done(termination):
+            return isinstance(termination, NaturalEnd)
+        case _:
+            assert_never(checkpoint.state)
+
+
+async def save(
+    connection: Connection,
+    checkpoint: Checkpoint,
+    *,
+    at: datetime,
+    believed: Collection[RunStatus] = EXECUTING,
+) -> Outcome:
+    """Write a checkpoint whole, or nothing at all."""
+    thread = await threads.lock(connection, checkpoint.tenant, checkpoint.thread_id)
+    record = await runs.lock(connection, checkpoint.tenant, checkpoint.run_id)
+    if (
+        thread is None
+        or record is None
+        or record.attempt != checkpoint.attempt
+        or record.status not in believed
+        or (checkpoint.messages and thread.next_message_seq != checkpoint.next_seq)
+    ):
+        return NotOurs()
+    if isinstance(checkpoint.state, Waiting) and await _was_answered(connection, checkpoint):
+        return DecidedMeanwhile()
+    await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
+    await tickets.open_all(connection, checkpoint.tenant, record.agent_id, checkpoint.opened)
+    await messages.append(
+        connection,
+        checkpoint.tenant,
+        checkpoint.thread_id,
+        checkpoint.next_seq,
+        checkpoint.messages,
+    )
+    await _write_calls(connection, checkpoint, at)
+    await _write_run(connection, checkpoint, at)
+    advanced: dict[str, Any] = {
+        "next_message_seq": thread.next_message_seq + len(checkpoint.messages),
+        "updated_at": at,
+    }
+    if isinstance(checkpoint.state, Done):
+        await tickets.void_open(connection, checkpoint.tenant, checkpoint.run_id)
+        if thread.open_run_id == checkpoint.run_id:
+            advanced |= await _admit_next(connection, checkpoint, thread.queue_length)
+        else:
+            advanced["queue_length"] = thread.queue_length - 1
+    await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
+    return Saved()
+
+
+async def silence(connection: Connection, checkpoint: Checkpoint) -> None:
+    """Nobody speaks for a run that no longer executes; last statement before the events."""
+    await connection.execute(
+        update(event_heads)
+        .where(
+            event_heads.c.tenant == checkpoint.tenant,
+            event_heads.c.thread_id == checkpoint.thread_id,
+            event_heads.c.run_id == checkpoint.run_id,
+        )
+        .values(run_id=None, attempt=None)
+    )
+
+
+async def _was_answered(connection: Connection, checkpoint: Checkpoint) -> bool:
+    """An answer that came while the run executed has no delivery of its own: don't sleep over it."""
+    unsettled = await tickets.unsettled_of_run(connection, checkpoint.tenant, checkpoint.run_id)
+    return any(
+        ticket.status is TicketStatus.DECIDED and ticket.key not in checkpoint.applied
+        for ticket in unsettled
+    )
+
+
+async def _admit_next(
+    connection: Connection, checkpoint: Checkpoint, queue_length: int
+) -> dict[str, Any]:
+    """Hand the thread to the run that has queued for it longest, in the same transaction."""
+    waiting = await runs.next_in_line(connection, checkpoint.tenant, checkpoint.thread_id)
+    if waiting is None:
+        return {"open_run_id": None}
+    await runs.mark_admitted(connection, waiting)
+    await deliveries.enqueue(connection, waiting)
+    return {"open_run_id": waiting.run_id, "queue_length": queue_length - 1}
+
+
+async def _write_run(connection: Connection, checkpoint: Checkpoint, at: datetime) -> None:
+    state = checkpoint.state
+    output = checkpoint.output.range
+    values: dict[str, Any] = {
+        "status": status_of(state).value,
+        "losses": 0,
+        "steps": checkpoint.steps,
+        "input_tokens": checkpoint.usage.input_tokens,
+        "output_tokens": checkpoint.usage.output_tokens,
+        "state": storable(checkpoint.run_state),
+        "output_from": output.from_seq if output else None,
+        "output_to": output.to_seq if output else None,
+        "output_ids": list(checkpoint.output.message_ids),
+        "updated_at": at,
+    }
+    match state:
+        case Running():
+            pass
+        case Waiting(reason, message):
+            values |= {"owner": None, "waiting_reason": reason.value, "waiting_message": message}
+        case Done(termination, finished_at, final_output):
+            values |= {
+                "owner": None,
+                "waiting_reason": None,
+                "waiting_message": None,
+                "termination": storable(termination_to_json(termination)),
+                "finished_at": finished_at,
+                "final_output": storable(final_output),
+            }
+        case _:
+            assert_never(state)
+    await connection.execute(
+        update(run_table)
+        .where(run_table.c.tenant == checkpoint.tenant, run_table.c.id == checkpoint.run_id)
+        .values(values)
+    )
+
+
+async def _write_calls(connection: Connection, checkpoint: Checkpoint, at: datetime) -> None:
+    if checkpoint.calls_settled:
+        await connection.execute(
+            delete(tool_calls).where(
+                tool_calls.c.tenant == checkpoint.tenant, tool_calls.c.run_id == checkpoint.run_id
+            )
+        )
+        return
+    rows: Sequence[dict[str, Any]] = [
+        {
+            "tenant": checkpoint.tenant,
+            "run_id": checkpoint.run_id,
+            "step_index": state.step_index,
+            "call_id": state.call.id,
+            "position": state.position,
+            "name": state.call.name,
+            "arguments": storable(state.call.arguments),
+            "run_with": storable(state.run_with),
+            "status": state.status.value,
+            "effect": state.effect.value,
+            "idempotency_key": state.idempotency_key,
+            "attempt": checkpoint.attempt,
+            "started_at": at if state.status.value == "running" else None,
+            "updated_at": at,
+        }
+        for state in checkpoint.calls
+    ]
+    if rows:
+        statement = insert(tool_calls)
+        new = statement.excluded
+        await connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=["tenant", "run_id", "step_index", "call_id"],
+                set_={
+                    "status": new.status,
+                    "run_with": new.run_with,
+                    "attempt": new.attempt,
+                    "started_at": case(
+                        (new.started_at.is_not(None), new.started_at),
+                        else_=tool_calls.c.started_at,
+                    ),
+                    "updated_at": new.updated_at,
+                },
+            ),
+            rows,
+        )

@@ -1,0 +1,181 @@
+"""Between rows and domain types: how each value is written and read back."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from app.domain.ids import (
+    AgentId,
+    AgentVersion,
+    CallId,
+    MessageId,
+    RunId,
+    Tenant,
+    ThreadId,
+    WorkerId,
+)
+from app.domain.json_values import compact, storable
+from app.domain.messages import (
+    LoggedMessage,
+    Message,
+    MessageRange,
+    Role,
+    Visibility,
+    block_from_json,
+    block_to_json,
+    call_from_json,
+    call_to_json,
+)
+from app.domain.runs import (
+    Created,
+    Done,
+    Lineage,
+    MessageInput,
+    MessageOutput,
+    Running,
+    RunRecord,
+    RunState,
+    RunStatus,
+    Usage,
+    Waiting,
+    WaitingReason,
+    termination_from_json,
+)
+
+
+class Row(Protocol):
+    """A row of either driver: columns by name."""
+
+    def __getitem__(self, key: str, /) -> Any: ...
+
+
+def storable_json(value: Any) -> str:
+    """JSON text that Postgres can keep. The common case, nothing to replace, costs one look."""
+    text = compact(value)
+    if "\\u0000" not in text and (text.isascii() or _is_unicode(text)):
+        return text
+    return compact(storable(value))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def parsed(value: Any) -> Any:
+    """A jsonb object or array, whether its driver has decoded it or not."""
+    return json.loads(value) if isinstance(value, str | bytes) else value
+
+
+def message_columns(message: Message) -> dict[str, Any]:
+    """Everything of a message but its place in a thread; JSON as text."""
+    return {
+        "message_id": message.id,
+        "role": message.role.value,
+        "visibility": message.visibility.value,
+        "content": storable_json([block_to_json(block) for block in message.content]),
+        "tool_calls": storable_json([call_to_json(call) for call in message.tool_calls])
+        if message.tool_calls
+        else None,
+        "tool_call_id": message.tool_call_id,
+        "produced_by_run": message.run_id,
+        "step_index": message.step_index,
+        "ran_with": None if message.ran_with is None else storable_json(message.ran_with),
+    }
+
+
+def message_of(row: Row) -> LoggedMessage:
+    calls = parsed(row["tool_calls"]) or ()
+    run_id = row["produced_by_run"]
+    return LoggedMessage(
+        seq=row["seq"],
+        message=Message(
+            id=MessageId(row["message_id"]),
+            role=Role(row["role"]),
+            content=tuple(block_from_json(block) for block in parsed(row["content"])),
+            tool_calls=tuple(call_from_json(call) for call in calls),
+            tool_call_id=None if row["tool_call_id"] is None else CallId(row["tool_call_id"]),
+            visibility=Visibility(row["visibility"]),
+            run_id=None if run_id is None else RunId(run_id),
+            step_index=row["step_index"],
+            ran_with=parsed(row["ran_with"]),
+        ),
+        created_at=row["created_at"],
+    )
+
+
+def run_of(row: Row) -> RunRecord:
+    return RunRecord(
+        tenant=Tenant(row["tenant"]),
+        id=RunId(row["id"]),
+        thread_id=ThreadId(row["thread_id"]),
+        agent_id=AgentId(row["agent_id"]),
+        agent_version=AgentVersion(row["agent_version"]),
+        state=_state_of(row),
+        lineage=Lineage(
+            root_run_id=RunId(row["root_run_id"]),
+            parent_run_id=row["parent_run_id"],
+            parent_thread_id=row["parent_thread_id"],
+            parent_call_id=row["parent_call_id"],
+            depth=row["depth"],
+            retry_of=row["retry_of"],
+        ),
+        request=parsed(row["request"]),
+        input=_input_of(row),
+        output=MessageOutput(
+            _range_of(row["output_from"], row["output_to"]), _ids(row["output_ids"])
+        ),
+        steps=row["steps"],
+        usage=Usage(row["input_tokens"], row["output_tokens"]),
+        run_state=parsed(row["state"]),
+        metadata=parsed(row["metadata"]),
+        started_by=row["started_by"],
+        attempt=row["attempt"],
+        losses=row["losses"],
+        cancel_requested_at=row["cancel_requested_at"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        updated_at=row["updated_at"],
+        events_from=row["events_from"],
+    )
+
+
+def _state_of(row: Row) -> RunState:
+    match RunStatus(row["status"]):
+        case RunStatus.CREATED:
+            return Created(admitted=row["admitted"])
+        case RunStatus.RUNNING:
+            owner = row["owner"]
+            return Running(None if owner is None else WorkerId(owner))
+        case RunStatus.WAITING:
+            return Waiting(WaitingReason(row["waiting_reason"]), row["waiting_message"] or "")
+        case RunStatus.DONE:
+            return Done(
+                termination_from_json(parsed(row["termination"])),
+                _time(row["finished_at"]),
+                row["final_output"],
+            )
+
+
+def _time(value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        raise TypeError(f"a timestamp was expected, not {value!r}")
+    return value
+
+
+def _range_of(from_seq: int | None, to_seq: int | None) -> MessageRange | None:
+    return None if from_seq is None or to_seq is None else MessageRange.of(from_seq, to_seq)
+
+
+def _input_of(row: Row) -> MessageInput | None:
+    ids = _ids(row["input_ids"])
+    range_ = _range_of(row["input_from"], row["input_to"])
+    return None if range_ is None and not ids else MessageInput(range_, ids)
+
+
+def _ids(values: Sequence[str]) -> tuple[MessageId, ...]:
+    return tuple(MessageId(value) for value in values)

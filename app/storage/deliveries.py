@@ -1,0 +1,55 @@
+"""Deliveries: queued wake-ups of runs, enqueued inside the caller's transaction.
+
+A delivery says that somebody should look at a run; whoever gets it claims the run or forgets it, so a
+duplicate is harmless. Its key is `run:attempt`, never the run alone: the queue keeps a key until a
+delivery's completion is written, and a later wake-up must not drown in that gap.
+"""
+
+import json
+from dataclasses import asdict
+
+from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
+from pgqueuer.adapters.persistence.qb import (
+    QueryBuilderEnvironment,
+    QueryQueueBuilder,
+    QuerySchedulerBuilder,
+)
+from pgqueuer.adapters.persistence.queries import Queries
+from pgqueuer.domain.settings import DBSettings
+from pgqueuer.ports.driver import Driver
+
+from app.domain.ids import RunId, Tenant, ThreadId
+from app.storage.database import Connection, raw
+from app.storage.runs import RunKey
+
+ENTRYPOINT = "run"
+_SETTINGS = DBSettings(db_schema="pgq")
+
+
+def queue_queries(driver: Driver) -> Queries:
+    """The queue's statements over its own schema."""
+    return Queries(
+        driver,
+        QueryBuilderEnvironment(_SETTINGS),
+        QueryQueueBuilder(_SETTINGS),
+        QuerySchedulerBuilder(_SETTINGS),
+    )
+
+
+async def enqueue(connection: Connection, key: RunKey) -> None:
+    """Have some worker look at a run once this transaction commits."""
+    queries = queue_queries(AsyncpgDriver(await raw(connection)))
+    await queries.enqueue(
+        ENTRYPOINT,
+        json.dumps(asdict(key)).encode(),
+        dedupe_key=f"{key.run_id}:{key.attempt}",
+        on_conflict="skip",
+    )
+
+
+def delivered(payload: bytes | None) -> RunKey:
+    """The run that a delivery is about."""
+    body = json.loads(payload or b"{}")
+    return RunKey(
+        Tenant(body["tenant"]), ThreadId(body["thread_id"]), RunId(body["run_id"]), body["attempt"]
+    )

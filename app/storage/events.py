@@ -1,0 +1,213 @@
+"""The event log: numbered by the thread's head, appended, read back; never changed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Text, Uuid, cast, func, select
+from sqlalchemy.dialects.postgresql import ARRAY, insert
+
+from app.domain.checkpoints import Said
+from app.domain.events import STEP_END, STEP_START, event_fields
+from app.domain.ids import RunId, Tenant, ThreadId
+from app.storage.codec import storable_json
+from app.storage.database import Connection, RawPool
+from app.storage.tables import event_heads, events
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event, encoded, that has no number yet."""
+
+    step: int | None
+    event_type: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedEvent:
+    """An event of the log. `from_seq` is set when it stands for a stretch that has been merged."""
+
+    seq: int
+    from_seq: int | None
+    run_id: RunId
+    step: int | None
+    ts: datetime
+    event_type: str
+    body: str
+
+
+def entry(said: Said) -> Entry:
+    return Entry(said.step, said.event.event_type, storable_json(event_fields(said.event)))
+
+
+async def take_numbers(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId, count: int
+) -> int:
+    """Reserve `count` numbers and hold the thread's head until the commit: the last lock to take."""
+    statement = (
+        insert(event_heads)
+        .values(tenant=tenant, thread_id=thread_id, next_seq=1 + count)
+        .on_conflict_do_update(
+            index_elements=["tenant", "thread_id"],
+            set_={"next_seq": event_heads.c.next_seq + count},
+        )
+        .returning(event_heads.c.next_seq - count)
+    )
+    first: int = (await connection.execute(statement)).scalar_one()
+    return first
+
+
+async def append(
+    connection: Connection,
+    tenant: Tenant,
+    thread_id: ThreadId,
+    run_id: RunId,
+    first_seq: int,
+    entries: Sequence[Entry],
+    at: datetime,
+) -> None:
+    """Log events under numbers that this transaction has taken."""
+    await connection.execute(
+        insert(events),
+        [
+            {
+                "tenant": tenant,
+                "thread_id": thread_id,
+                "seq": first_seq + place,
+                "run_id": run_id,
+                "step": entry.step,
+                "ts": at,
+                "event_type": entry.event_type,
+                "body": entry.body,
+            }
+            for place, entry in enumerate(entries)
+        ],
+    )
+
+
+async def next_seq(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> int:
+    """The number that the thread's next event will get; 1 when it never had one."""
+    statement = select(event_heads.c.next_seq).where(
+        event_heads.c.tenant == tenant, event_heads.c.thread_id == thread_id
+    )
+    return (await connection.execute(statement)).scalar_one_or_none() or 1
+
+
+_READ = """
+SELECT coalesce(h.next_seq, 1) - 1 AS head, e.seq, e.from_seq, e.run_id, e.step, e.ts, e.event_type,
+    e.body
+FROM (SELECT 1) AS one
+LEFT JOIN event_heads h ON h.tenant = $1 AND h.thread_id = $2
+LEFT JOIN LATERAL (
+    SELECT * FROM events
+    WHERE tenant = $1 AND thread_id = $2 AND seq > $3 AND ($4::uuid IS NULL OR run_id = $4)
+    ORDER BY seq LIMIT $5
+) AS e ON true
+ORDER BY e.seq
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some events in order, and the last number given out when they were read."""
+
+    events: tuple[LoggedEvent, ...]
+    head: int
+    is_full: bool
+    """There may be more before the head."""
+
+
+async def read_after(
+    pool: RawPool,
+    tenant: Tenant,
+    thread_id: ThreadId,
+    after: int,
+    *,
+    run_id: RunId | None = None,
+    limit: int = 500,
+) -> Stretch:
+    """The next events of a thread, or of one run of it, and the head of the same instant."""
+    rows = await pool.fetch(_READ, tenant, thread_id, after, run_id, limit)
+    found = tuple(
+        LoggedEvent(
+            seq=row["seq"],
+            from_seq=row["from_seq"],
+            run_id=RunId(row["run_id"]),
+            step=row["step"],
+            ts=row["ts"],
+            event_type=row["event_type"],
+            body=row["body"],
+        )
+        for row in rows
+        if row["seq"] is not None
+    )
+    return Stretch(found, rows[0]["head"], len(found) == limit)
+
+
+async def of_open_step(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId, run_id: RunId, events_from: int
+) -> list[tuple[str, dict[str, Any]]]:
+    """Type and fields of what a run has said since it last began or completed a step."""
+    mine = (
+        (events.c.tenant == tenant)
+        & (events.c.thread_id == thread_id)
+        & (events.c.run_id == run_id)
+    )
+    border = (
+        select(func.coalesce(func.max(events.c.seq), 0))
+        .where(mine, events.c.seq >= events_from, events.c.event_type.in_((STEP_START, STEP_END)))
+        .scalar_subquery()
+    )
+    statement = (
+        select(events.c.event_type, events.c.body)
+        .where(mine, events.c.seq > border)
+        .order_by(events.c.seq)
+    )
+    rows = await connection.execute(statement)
+    return [(row.event_type, json.loads(row.body)) for row in rows]
+
+
+_LAST_BORDERS = """
+SELECT max(seq) FILTER (WHERE event_type = 'run_start') AS started,
+    max(seq) FILTER (WHERE event_type = 'run_finish') AS finished,
+    max(step) FILTER (WHERE event_type = 'step_start') AS step
+FROM events WHERE tenant = $1 AND thread_id = $2 AND run_id = $3 AND seq >= $4
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """How far a run had come, by what it has said."""
+
+    is_open: bool
+    """A `run_start` without its `run_finish`."""
+    begun_step: int
+    """The newest step that was begun, 0 when none was."""
+
+
+async def last_borders(
+    pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, events_from: int
+) -> Borders:
+    row = await pool.fetchrow(_LAST_BORDERS, tenant, thread_id, run_id, events_from)
+    if row is None or row["started"] is None:
+        return Borders(False, 0)
+    return Borders(row["started"] > (row["finished"] or 0), row["step"] or 0)
+
+
+async def heads_of(
+    connection: Connection, threads: Sequence[tuple[Tenant, ThreadId]]
+) -> dict[tuple[Tenant, ThreadId], int]:
+    """The last number of each of these threads, for whoever may have missed a hint."""
+    wanted = func.unnest(
+        cast([tenant for tenant, _ in threads], ARRAY(Text)),
+        cast([thread for _, thread in threads], ARRAY(Uuid(as_uuid=False))),
+    ).table_valued("tenant", "thread_id")
+    statement = select(event_heads.c.tenant, event_heads.c.thread_id, event_heads.c.next_seq).join(
+        wanted,
+        (event_heads.c.tenant == wanted.c.tenant) & (event_heads.c.thread_id == wanted.c.thread_id),
+    )
+    rows = await connection.execute(statement)
+    return {(Tenant(tenant), ThreadId(thread)): seq - 1 for tenant, thread, seq in rows}

@@ -1,0 +1,70 @@
+"""A thread's log: appended under the thread's lock, read by stretches, never changed."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import insert, select
+
+from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.messages import LoggedMessage, Message, Visibility
+from app.storage.codec import message_columns, message_of, parsed
+from app.storage.database import Connection, RawPool
+from app.storage.tables import messages
+
+_HISTORY = """
+SELECT seq, message_id, role, visibility, content, tool_calls, tool_call_id, produced_by_run,
+    step_index, ran_with, created_at
+FROM messages WHERE tenant = $1 AND thread_id = $2 ORDER BY seq
+"""
+
+
+async def history(pool: RawPool, tenant: Tenant, thread_id: ThreadId) -> list[LoggedMessage]:
+    """The whole log, for the run that is about to continue it."""
+    return [message_of(row) for row in await pool.fetch(_HISTORY, tenant, thread_id)]
+
+
+async def append(
+    connection: Connection,
+    tenant: Tenant,
+    thread_id: ThreadId,
+    next_seq: int,
+    new: Sequence[Message],
+) -> None:
+    """Write messages from `next_seq` on; the caller holds the thread's lock and advances it."""
+    rows = []
+    for place, message in enumerate(new):
+        columns = message_columns(message)
+        columns["content"] = parsed(columns["content"])
+        columns["tool_calls"] = parsed(columns["tool_calls"])
+        columns["ran_with"] = parsed(columns["ran_with"])
+        rows.append({"tenant": tenant, "thread_id": thread_id, "seq": next_seq + place, **columns})
+    if rows:
+        await connection.execute(insert(messages), rows)
+
+
+async def page(
+    connection: Connection,
+    tenant: Tenant,
+    thread_id: ThreadId,
+    *,
+    after: int | None,
+    before: int | None,
+    descending: bool,
+    run_id: RunId | None,
+    visibility: Visibility | None,
+    limit: int,
+) -> list[LoggedMessage]:
+    """A stretch of the log between two places, both excluded; all visibilities unless one is named."""
+    statement = select(messages).where(
+        messages.c.tenant == tenant, messages.c.thread_id == thread_id
+    )
+    if after is not None:
+        statement = statement.where(messages.c.seq > after)
+    if before is not None:
+        statement = statement.where(messages.c.seq < before)
+    if run_id is not None:
+        statement = statement.where(messages.c.produced_by_run == run_id)
+    if visibility is not None:
+        statement = statement.where(messages.c.visibility == visibility.value)
+    order = messages.c.seq.desc() if descending else messages.c.seq.asc()
+    rows = await connection.execute(statement.order_by(order).limit(limit))
+    return [message_of(row) for row in rows.mappings()]

@@ -1,0 +1,113 @@
+"""Brings a database to the schema that this version needs, and tells when it isn't there."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import asyncpg
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, pool, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from app.domain.errors import DatabaseUnusable
+from app.storage.database import OLDEST_SERVER, RawPool, asyncpg_dsn, unreachable
+
+Step: TypeAlias = Callable[[Config], None]
+
+_SCRIPTS = Path(__file__).resolve().parents[2] / "migrations"
+_LOCK = 0x486F6C64  # "Hold": whoever migrates holds it, so that replicas wait for each other
+
+
+def async_url(url: str) -> str:
+    """The URL in SQLAlchemy's spelling for asyncpg."""
+    return asyncpg_dsn(url).replace("postgresql://", "postgresql+asyncpg://", 1)
+
+
+def is_ours(name: str | None, kind: str, _parents: object) -> bool:
+    """Whether autogenerate should look at a schema or table; the queue's schema isn't ours."""
+    return not (kind == "schema" and name not in (None, "public"))
+
+
+def newest_revision() -> str:
+    head = ScriptDirectory(str(_SCRIPTS)).get_current_head()
+    if head is None:
+        raise RuntimeError(f"no migrations in {_SCRIPTS}")
+    return head
+
+
+async def upgrade(url: str, revision: str = "head") -> None:
+    """Migrate, one process at a time; a database that is up to date is left as it is."""
+    await _migrate(url, lambda config: command.upgrade(config, revision))
+
+
+async def downgrade(url: str, revision: str) -> None:
+    await _migrate(url, lambda config: command.downgrade(config, revision))
+
+
+async def check_drift(url: str) -> None:
+    """Raises when the tables in code and the migrations disagree."""
+    await _migrate(url, command.check)
+
+
+async def _migrate(url: str, step: Step) -> None:
+    dsn = asyncpg_dsn(url)
+
+    async def connect(**_: object) -> "asyncpg.Connection[asyncpg.Record]":
+        return await asyncpg.connect(dsn, timeout=10)
+
+    engine = create_async_engine(
+        "postgresql+asyncpg://", async_creator=connect, poolclass=pool.NullPool
+    )
+    try:
+        async with engine.begin() as connection:
+            # Held to the end of this transaction, which is also the migrations' own.
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+            await connection.run_sync(_run, step)
+    except (
+        OSError,
+        TimeoutError,
+        asyncpg.InvalidPasswordError,
+        asyncpg.CannotConnectNowError,
+    ) as error:
+        raise unreachable(dsn, error) from error
+    finally:
+        await engine.dispose()
+
+
+def _run(connection: Connection, step: Step) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    step(config)
+
+
+async def require_usable(hot: RawPool) -> None:
+    """The server is recent enough and holds exactly this version's schema, or one sentence why not."""
+    version = await hot.fetchval("SELECT current_setting('server_version_num')::int / 10000")
+    if version < OLDEST_SERVER:
+        raise DatabaseUnusable(
+            f"Postgres {version} is too old: Holdfast needs {OLDEST_SERVER} or newer. Upgrade the "
+            "server, or point DATABASE_URL at another one."
+        )
+    found = await _found_revision(hot)
+    wanted = newest_revision()
+    if found != wanted:
+        known = {script.revision for script in ScriptDirectory(str(_SCRIPTS)).walk_revisions()}
+        if found is not None and found not in known:
+            raise DatabaseUnusable(
+                f"The database was migrated by a newer version (revision {found}). Run that version."
+            )
+        raise DatabaseUnusable(
+            f"The database isn't migrated (at {found or 'nothing'}, needs {wanted}). Run "
+            "`holdfast migrate`, or start with HOLDFAST_MIGRATE=1."
+        )
+
+
+async def _found_revision(hot: RawPool) -> str | None:
+    try:
+        found: str | None = await hot.fetchval("SELECT version_num FROM alembic_version")
+    except asyncpg.UndefinedTableError:
+        return None
+    return found

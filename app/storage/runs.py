@@ -1,0 +1,305 @@
+"""Runs: read by anybody of their tenant, written by commands under the locks they name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, exists, func, or_, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+
+from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId, WorkerId
+from app.domain.json_values import storable
+from app.domain.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
+from app.storage.codec import run_of
+from app.storage.database import Connection, RawPool
+from app.storage.tables import runs, tickets, workers
+
+_MOVING = (RunStatus.CREATED.value, RunStatus.RUNNING.value)
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """Enough to wake a run: which, and under which attempt it was last seen."""
+
+    tenant: Tenant
+    thread_id: ThreadId
+    run_id: RunId
+    attempt: int
+
+
+async def get(connection: Connection, tenant: Tenant, run_id: RunId) -> RunRecord | None:
+    statement = select(runs).where(runs.c.tenant == tenant, runs.c.id == run_id)
+    row = (await connection.execute(statement)).mappings().one_or_none()
+    return None if row is None else run_of(row)
+
+
+async def lock(connection: Connection, tenant: Tenant, run_id: RunId) -> RunRecord | None:
+    """The run as it stands once nobody else is writing it; taken after its thread's lock."""
+    statement = (
+        select(runs)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id)
+        .with_for_update(key_share=True)
+    )
+    row = (await connection.execute(statement)).mappings().one_or_none()
+    return None if row is None else run_of(row)
+
+
+async def see_one_instant(connection: Connection) -> None:
+    """Let all statements of this transaction see the same state; to be its first one."""
+    await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+
+
+async def request_digest(connection: Connection, tenant: Tenant, run_id: RunId) -> str | None:
+    """What the run was started with, to tell a repetition from another request."""
+    statement = select(runs.c.request_digest).where(runs.c.tenant == tenant, runs.c.id == run_id)
+    digest: str | None = (await connection.execute(statement)).scalar_one_or_none()
+    return digest
+
+
+async def insert_created(
+    connection: Connection, run: NewRun, *, admitted: bool, events_from: int, at: datetime
+) -> bool:
+    """A run that nobody executes yet; False, and nothing written, when its id is taken."""
+    lineage = run.lineage
+    result = await connection.execute(
+        insert(runs)
+        .values(
+            tenant=run.tenant,
+            id=run.id,
+            thread_id=run.thread_id,
+            agent_id=run.agent_id,
+            agent_version=run.agent_version,
+            status=RunStatus.CREATED.value,
+            admitted=admitted,
+            root_run_id=lineage.root_run_id,
+            parent_run_id=lineage.parent_run_id,
+            parent_thread_id=lineage.parent_thread_id,
+            parent_call_id=lineage.parent_call_id,
+            depth=lineage.depth,
+            retry_of=lineage.retry_of,
+            request=storable(run.request),
+            request_digest=run.request_digest,
+            metadata=storable(run.metadata),
+            started_by=run.started_by,
+            traceparent=run.traceparent,
+            events_from=events_from,
+            created_at=at,
+            updated_at=at,
+        )
+        .on_conflict_do_nothing(index_elements=["tenant", "id"])
+    )
+    return result.rowcount == 1
+
+
+async def next_in_line(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId
+) -> RunKey | None:
+    """The oldest run that queues for a thread; the caller holds the thread's lock."""
+    statement = (
+        select(runs.c.id, runs.c.attempt)
+        .where(
+            runs.c.tenant == tenant,
+            runs.c.thread_id == thread_id,
+            runs.c.status == RunStatus.CREATED.value,
+            ~runs.c.admitted,
+        )
+        .order_by(runs.c.created_at, runs.c.id)
+        .limit(1)
+    )
+    row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else RunKey(tenant, thread_id, RunId(row.id), row.attempt)
+
+
+async def mark_admitted(connection: Connection, key: RunKey) -> None:
+    """Let a queued run occupy its thread; the unique index refuses a second one."""
+    await connection.execute(
+        update(runs)
+        .where(runs.c.tenant == key.tenant, runs.c.id == key.run_id)
+        .values(admitted=True, updated_at=func.now())
+    )
+
+
+async def position_in_line(connection: Connection, record: RunRecord) -> int:
+    """How many unfinished runs stand before this one on its thread."""
+    statement = (
+        select(func.count())
+        .select_from(runs)
+        .where(
+            runs.c.tenant == record.tenant,
+            runs.c.thread_id == record.thread_id,
+            runs.c.status != RunStatus.DONE.value,
+            tuple_(runs.c.created_at, runs.c.id) < (record.created_at, record.id),
+        )
+    )
+    return (await connection.execute(statement)).scalar_one()
+
+
+async def intend_cancel(
+    connection: Connection, tenant: Tenant, run_id: RunId, *, by: str, reason: str | None
+) -> None:
+    """Make the wish to cancel durable; the first one counts. The caller holds the run's lock."""
+    await connection.execute(
+        update(runs)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.cancel_requested_at.is_(None))
+        .values(cancel_requested_at=func.now(), cancel_requested_by=by, cancel_reason=reason)
+    )
+
+
+async def cancel_reason(connection: Connection, tenant: Tenant, run_id: RunId) -> str | None:
+    statement = select(runs.c.cancel_reason).where(runs.c.tenant == tenant, runs.c.id == run_id)
+    reason: str | None = (await connection.execute(statement)).scalar_one_or_none()
+    return reason
+
+
+async def release(
+    connection: Connection, tenant: Tenant, run_id: RunId, attempt: int, *, failed: bool
+) -> bool:
+    """Give up ownership, so that another worker may claim at once; False when it was lost before.
+
+    A worker that failed over the run counts as lost over it.
+    """
+    result = await connection.execute(
+        update(runs)
+        .where(
+            runs.c.tenant == tenant,
+            runs.c.id == run_id,
+            runs.c.attempt == attempt,
+            runs.c.status == RunStatus.RUNNING.value,
+        )
+        .values(owner=None, losses=runs.c.losses + int(failed), updated_at=func.now())
+    )
+    return result.rowcount == 1
+
+
+_SWEEPING = 0x53776565
+
+
+async def may_sweep(connection: Connection) -> bool:
+    """At most one process sweeps; the others have their turn when its transaction ends."""
+    statement = select(func.pg_try_advisory_xact_lock(_SWEEPING))
+    return bool((await connection.execute(statement)).scalar_one())
+
+
+async def orphans(
+    connection: Connection, *, heartbeat_timeout: float, grace: float, limit: int
+) -> list[RunKey]:
+    """Runs that ought to be moving and have no live owner, of every tenant; for the sweeper.
+
+    A run that was touched within `grace` and never had an owner has a delivery on its way.
+    """
+    alive = exists().where(
+        workers.c.id == runs.c.owner,
+        workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout),
+    )
+    waits_unheard = exists().where(
+        tickets.c.tenant == runs.c.tenant,
+        tickets.c.run_id == runs.c.id,
+        tickets.c.status == "decided",
+        tickets.c.applied_at.is_(None),
+    )
+    settled = runs.c.updated_at < func.now() - timedelta(seconds=grace)
+    statement = (
+        select(runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
+        .where(
+            runs.c.admitted,
+            or_(
+                runs.c.status.in_(_MOVING) & runs.c.owner.is_(None) & settled,
+                runs.c.status.in_(_MOVING) & runs.c.owner.is_not(None) & ~alive,
+                (runs.c.status == RunStatus.WAITING.value) & waits_unheard & settled,
+            ),
+        )
+        .order_by(runs.c.updated_at)
+        .limit(limit)
+    )
+    rows = await connection.execute(statement)
+    return [
+        RunKey(Tenant(row.tenant), ThreadId(row.thread_id), RunId(row.id), row.attempt)
+        for row in rows
+    ]
+
+
+async def owner_is_alive(connection: Connection, owner: WorkerId, heartbeat_timeout: float) -> bool:
+    statement = select(workers.c.id).where(
+        workers.c.id == owner,
+        workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout),
+    )
+    return (await connection.execute(statement)).first() is not None
+
+
+async def page(
+    connection: Connection,
+    tenant: Tenant,
+    wanted: RunFilter,
+    *,
+    before: tuple[datetime, RunId] | None,
+    limit: int,
+) -> list[RunRecord]:
+    """Runs, newest first, before a place in that order. Never loads a message body."""
+    conditions: list[ColumnElement[bool]] = [runs.c.tenant == tenant]
+    if wanted.thread_id is not None:
+        conditions.append(runs.c.thread_id == wanted.thread_id)
+    if wanted.agent_id is not None:
+        conditions.append(runs.c.agent_id == wanted.agent_id)
+    if wanted.status is not None:
+        conditions.append(runs.c.status == wanted.status.value)
+    if wanted.created_after is not None:
+        conditions.append(runs.c.created_at > wanted.created_after)
+    if wanted.created_before is not None:
+        conditions.append(runs.c.created_at < wanted.created_before)
+    if wanted.metadata:
+        conditions.append(runs.c.metadata.contains(dict(wanted.metadata)))
+    if before is not None:
+        conditions.append(tuple_(runs.c.created_at, runs.c.id) < before)
+    statement = (
+        select(runs)
+        .where(*conditions)
+        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+        .limit(limit)
+    )
+    rows = await connection.execute(statement)
+    return [run_of(row) for row in rows.mappings()]
+
+
+_STANDING = """
+SELECT r.status, r.attempt,
+    EXISTS (SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
+        AND t.status IN ('decided', 'expired') AND t.applied_at IS NULL) AS has_answer
+FROM runs r WHERE r.tenant = $1 AND r.id = $2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether a run is done, at rest, or on the move: what a stream must know to end or stay open."""
+
+    status: RunStatus
+    has_answer: bool
+
+    @property
+    def rests(self) -> bool:
+        return self.status is RunStatus.WAITING and not self.has_answer
+
+
+async def standing(pool: RawPool, tenant: Tenant, run_id: RunId) -> Standing | None:
+    row = await pool.fetchrow(_STANDING, tenant, run_id)
+    return None if row is None else Standing(RunStatus(row["status"]), row["has_answer"])
+
+
+async def waiting_for_version(
+    connection: Connection, versions: Sequence[AgentVersion], limit: int
+) -> list[RunKey]:
+    """Runs that wait for a version of their agent which is here now; for the sweeper."""
+    statement = (
+        select(runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
+        .where(
+            runs.c.status == RunStatus.WAITING.value,
+            runs.c.waiting_reason == WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
+            runs.c.agent_version.in_(versions),
+        )
+        .limit(limit)
+    )
+    rows = await connection.execute(statement)
+    return [
+        RunKey(Tenant(row.tenant), ThreadId(row.thread_id), RunId(row.id), row.attempt)
+        for row in rows
+    ]

@@ -1,0 +1,399 @@
+"""The tables: one declaration each, with the guards that mirror the domain's state machines."""
+
+from enum import StrEnum
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB
+
+from app.domain.decisions import Action
+from app.domain.inputs import InputStatus
+from app.domain.messages import Role, Visibility
+from app.domain.runs import RunStatus, WaitingReason
+from app.domain.tickets import TicketKind, TicketStatus
+from app.domain.tool_calls import CallStatus, Effect, ResumeMode
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+
+_uuid = Uuid(as_uuid=False)
+_time = DateTime(timezone=True)
+_now = text("now()")
+
+
+def _one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
+    """The column holds a member of the enum, or nothing where it may be null."""
+    allowed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({allowed})", name=column)
+
+
+def _belongs_to(parent: str, column: str) -> ForeignKeyConstraint:
+    """Rows that go when their parent goes."""
+    return ForeignKeyConstraint(
+        ["tenant", column], [f"{parent}.tenant", f"{parent}.id"], ondelete="CASCADE"
+    )
+
+
+threads = Table(
+    "threads",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", _uuid, nullable=False),
+    Column("title", Text),
+    Column("resource_id", Text),
+    Column("parent_thread_id", _uuid),
+    Column("metadata", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("state", JSONB),
+    # Counters live here so that one locked row answers "may I start" and "is anybody behind me".
+    Column("next_message_seq", BigInteger, nullable=False, server_default=text("1")),
+    Column("open_run_id", _uuid),
+    Column("latest_run_id", _uuid),
+    Column("queue_length", Integer, nullable=False, server_default=text("0")),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    Column("updated_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "id"),
+    CheckConstraint("queue_length >= 0", name="queue_length"),
+    CheckConstraint("next_message_seq >= 1", name="next_message_seq"),
+    Index(None, "tenant", "created_at", "id"),
+    postgresql_with={"fillfactor": "80"},
+)
+
+event_heads = Table(
+    "event_heads",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("thread_id", _uuid, nullable=False),
+    Column("next_seq", BigInteger, nullable=False),
+    Column("run_id", _uuid),
+    Column("attempt", Integer),
+    PrimaryKeyConstraint("tenant", "thread_id"),
+    # Updated by every flush: narrow and half empty, so that those updates stay in the page.
+    postgresql_with={"fillfactor": "50"},
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("thread_id", _uuid, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("message_id", _uuid, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("visibility", Text, nullable=False, server_default=text("'all'")),
+    Column("content", JSONB, nullable=False),
+    Column("tool_calls", JSONB(none_as_null=True)),
+    Column("tool_call_id", Text),
+    Column("produced_by_run", _uuid),
+    Column("step_index", Integer),
+    Column("ran_with", JSONB(none_as_null=True)),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "thread_id", "seq"),
+    UniqueConstraint("tenant", "thread_id", "message_id"),
+    _belongs_to("threads", "thread_id"),
+    _one_of("role", Role),
+    _one_of("visibility", Visibility),
+    CheckConstraint("seq >= 1", name="seq"),
+    CheckConstraint("(role = 'tool') = (tool_call_id IS NOT NULL)", name="tool_call_id"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", _uuid, nullable=False),
+    Column("thread_id", _uuid, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("agent_version", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("admitted", Boolean, nullable=False),
+    Column("waiting_reason", Text),
+    Column("waiting_message", Text),
+    Column("termination", JSONB(none_as_null=True)),
+    Column("final_output", Text),
+    Column("root_run_id", _uuid, nullable=False),
+    Column("parent_run_id", _uuid),
+    Column("parent_thread_id", _uuid),
+    Column("parent_call_id", Text),
+    Column("depth", Integer, nullable=False, server_default=text("0")),
+    Column("retry_of", _uuid),
+    Column("request", JSONB, nullable=False),
+    Column("request_digest", Text, nullable=False),
+    Column("input_from", BigInteger),
+    Column("input_to", BigInteger),
+    Column("input_ids", ARRAY(_uuid), nullable=False, server_default=text("'{}'")),
+    Column("output_from", BigInteger),
+    Column("output_to", BigInteger),
+    Column("output_ids", ARRAY(_uuid), nullable=False, server_default=text("'{}'")),
+    Column("steps", Integer, nullable=False, server_default=text("0")),
+    Column("input_tokens", BigInteger, nullable=False, server_default=text("0")),
+    Column("output_tokens", BigInteger, nullable=False, server_default=text("0")),
+    Column("state", JSONB(none_as_null=True)),
+    Column("metadata", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("started_by", Text, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default=text("0")),
+    Column("owner", _uuid),
+    Column("losses", Integer, nullable=False, server_default=text("0")),
+    Column("cancel_requested_at", _time),
+    Column("cancel_requested_by", Text),
+    Column("cancel_reason", Text),
+    Column("traceparent", Text),
+    Column("events_from", BigInteger, nullable=False),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    Column("started_at", _time),
+    Column("finished_at", _time),
+    Column("updated_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "id"),
+    _belongs_to("threads", "thread_id"),
+    _one_of("status", RunStatus),
+    _one_of("waiting_reason", WaitingReason),
+    CheckConstraint("(status = 'waiting') = (waiting_reason IS NOT NULL)", name="waiting"),
+    CheckConstraint("(status = 'done') = (termination IS NOT NULL)", name="termination"),
+    CheckConstraint("(status = 'done') = (finished_at IS NOT NULL)", name="finished"),
+    CheckConstraint("owner IS NULL OR status = 'running'", name="owner"),
+    CheckConstraint("admitted OR status IN ('created', 'done')", name="admitted"),
+    CheckConstraint("status NOT IN ('running', 'waiting') OR attempt > 0", name="attempt"),
+    CheckConstraint("(input_from IS NULL) = (input_to IS NULL)", name="input"),
+    CheckConstraint("(output_from IS NULL) = (output_to IS NULL)", name="output"),
+    Index(None, "tenant", "created_at", "id"),
+    Index(None, "tenant", "thread_id", "created_at", "id"),
+    # At most one run occupies a thread, whatever races.
+    Index(
+        "runs_one_per_thread",
+        "tenant",
+        "thread_id",
+        unique=True,
+        postgresql_where=text("admitted AND status <> 'done'"),
+    ),
+    # What a worker or the sweeper looks for: everything that ought to be moving.
+    Index(
+        "runs_moving",
+        "owner",
+        postgresql_where=text("admitted AND status IN ('created', 'running')"),
+    ),
+    postgresql_with={"fillfactor": "80"},
+)
+
+inputs = Table(
+    "inputs",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", _uuid, nullable=False),
+    Column("thread_id", _uuid, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("message", JSONB, nullable=False),
+    Column("status", Text, nullable=False, server_default=text("'pending'")),
+    Column("revision", Integer, nullable=False, server_default=text("1")),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    Column("consumed_seq", BigInteger),
+    PrimaryKeyConstraint("tenant", "id"),
+    _belongs_to("runs", "run_id"),
+    _one_of("status", InputStatus),
+    CheckConstraint("(status = 'consumed') = (consumed_seq IS NOT NULL)", name="consumed_seq"),
+    Index(None, "tenant", "run_id", "position", postgresql_where=text("status = 'pending'")),
+)
+
+tool_calls = Table(
+    "tool_calls",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("step_index", Integer, nullable=False),
+    Column("call_id", Text, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("arguments", JSONB, nullable=False),
+    Column("run_with", JSONB(none_as_null=True)),
+    Column("status", Text, nullable=False),
+    Column("effect", Text, nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("started_at", _time),
+    Column("updated_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "run_id", "step_index", "call_id"),
+    _belongs_to("runs", "run_id"),
+    _one_of("status", CallStatus),
+    _one_of("effect", Effect),
+)
+
+tickets = Table(
+    "tickets",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", _uuid, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("thread_id", _uuid, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("ticket_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("call_id", Text),
+    Column("step_index", Integer, nullable=False),
+    Column("tool_name", Text, nullable=False),
+    Column("arguments", JSONB, nullable=False),
+    Column("args_digest", Text, nullable=False),
+    Column("resume_mode", Text, nullable=False),
+    Column("allowed_actions", ARRAY(Text), nullable=False),
+    Column("response_schema", JSONB(none_as_null=True)),
+    Column("reason", Text),
+    Column("message", Text, nullable=False),
+    Column("evidence", JSONB(none_as_null=True)),
+    Column("status", Text, nullable=False, server_default=text("'open'")),
+    Column("decision_id", Text),
+    Column("expires_at", _time),
+    Column("on_expiry", Text),
+    Column("applied_at", _time),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    Column("updated_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "id"),
+    _belongs_to("runs", "run_id"),
+    _one_of("kind", TicketKind),
+    _one_of("status", TicketStatus),
+    _one_of("resume_mode", ResumeMode),
+    CheckConstraint("(status = 'decided') = (decision_id IS NOT NULL)", name="decision_id"),
+    CheckConstraint("applied_at IS NULL OR status IN ('decided', 'expired')", name="applied_at"),
+    CheckConstraint("on_expiry IN ('reject', 'cancel_run', 'keep')", name="on_expiry"),
+    Index(None, "tenant", "run_id"),
+    Index(None, "tenant", "status", "created_at", "id"),
+    Index(
+        "tickets_one_open_per_name",
+        "tenant",
+        "run_id",
+        "ticket_id",
+        unique=True,
+        postgresql_where=text("status = 'open'"),
+    ),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("ticket", _uuid, nullable=False),
+    Column("decision_id", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("payload", JSONB(none_as_null=True)),
+    Column("reason", Text),
+    Column("subject", Text, nullable=False),
+    Column("effect", Text, nullable=False),
+    Column("at", _time, nullable=False),
+    PrimaryKeyConstraint("tenant", "ticket", "decision_id"),
+    _belongs_to("tickets", "ticket"),
+    _one_of("action", Action),
+    CheckConstraint("effect IN ('decided', 'voted', 'refused')", name="effect"),
+    # A ticket can be used once.
+    Index(
+        "decisions_one_winner",
+        "tenant",
+        "ticket",
+        unique=True,
+        postgresql_where=text("effect = 'decided'"),
+    ),
+)
+
+rules = Table(
+    "rules",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", _uuid, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("scope_id", Text, nullable=False),
+    Column("pattern", Text, nullable=False),
+    Column("behavior", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    Column("revoked_at", _time),
+    PrimaryKeyConstraint("tenant", "id"),
+    CheckConstraint("scope IN ('run', 'thread', 'agent')", name="scope"),
+    CheckConstraint("behavior IN ('allow', 'ask', 'deny')", name="behavior"),
+    Index(None, "tenant", "scope", "scope_id", postgresql_where=text("revoked_at IS NULL")),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("thread_id", _uuid, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("from_seq", BigInteger),
+    Column("run_id", _uuid, nullable=False),
+    Column("step", Integer),
+    Column("ts", _time, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    PrimaryKeyConstraint("tenant", "thread_id", "seq"),
+    CheckConstraint("seq >= 1 AND from_seq <= seq", name="seq"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", _uuid, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started_at", _time, nullable=False, server_default=_now),
+    Column("heartbeat_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("id"),
+    CheckConstraint("role IN ('all', 'api', 'worker')", name="role"),
+    postgresql_with={"fillfactor": "50"},
+)
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("spec", JSONB, nullable=False),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "id", "version"),
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("bytes", BYTEA, nullable=False),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "sha256"),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("route", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer),
+    Column("body", JSONB(none_as_null=True)),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "subject", "route", "key"),
+    CheckConstraint("(status IS NULL) = (body IS NULL)", name="answered"),
+    Index(None, "created_at"),
+)

@@ -1,0 +1,123 @@
+"""Threads: their row is the lock that orders starts, and the counter of their log."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete as delete_from
+from sqlalchemy import select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+
+from app.domain.ids import Tenant, ThreadId
+from app.domain.json_values import JsonObject
+from app.domain.threads import Thread
+from app.storage.codec import Row
+from app.storage.database import Connection
+from app.storage.tables import event_heads, events, threads
+
+
+def _thread_of(row: Row) -> Thread:
+    return Thread(
+        id=ThreadId(row["id"]),
+        title=row["title"],
+        resource_id=row["resource_id"],
+        parent_thread_id=row["parent_thread_id"],
+        metadata=row["metadata"],
+        next_message_seq=row["next_message_seq"],
+        open_run_id=row["open_run_id"],
+        latest_run_id=row["latest_run_id"],
+        queue_length=row["queue_length"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+async def get(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> Thread | None:
+    statement = select(threads).where(threads.c.tenant == tenant, threads.c.id == thread_id)
+    row = (await connection.execute(statement)).mappings().one_or_none()
+    return None if row is None else _thread_of(row)
+
+
+async def lock(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> Thread | None:
+    """The first lock of every command that starts, ends or appends: held to the commit."""
+    statement = (
+        select(threads)
+        .where(threads.c.tenant == tenant, threads.c.id == thread_id)
+        .with_for_update(key_share=True)
+    )
+    row = (await connection.execute(statement)).mappings().one_or_none()
+    return None if row is None else _thread_of(row)
+
+
+async def create(
+    connection: Connection,
+    tenant: Tenant,
+    thread_id: ThreadId,
+    *,
+    title: str | None = None,
+    resource_id: str | None = None,
+    parent_thread_id: ThreadId | None = None,
+    metadata: JsonObject | None = None,
+) -> bool:
+    """Make a thread; False, and nothing changed, when its id is taken."""
+    statement = (
+        insert(threads)
+        .values(
+            tenant=tenant,
+            id=thread_id,
+            title=title,
+            resource_id=resource_id,
+            parent_thread_id=parent_thread_id,
+            metadata=metadata or {},
+        )
+        .on_conflict_do_nothing()
+    )
+    return (await connection.execute(statement)).rowcount == 1
+
+
+async def change(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId, values: Mapping[str, Any]
+) -> None:
+    """Set some columns of a thread that the caller has locked."""
+    await connection.execute(
+        update(threads).where(threads.c.tenant == tenant, threads.c.id == thread_id).values(values)
+    )
+
+
+async def delete(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> None:
+    """Remove a thread with all that belongs to it; the caller has locked it."""
+    for table in (events, event_heads):
+        await connection.execute(
+            delete_from(table).where(table.c.tenant == tenant, table.c.thread_id == thread_id)
+        )
+    await connection.execute(
+        delete_from(threads).where(threads.c.tenant == tenant, threads.c.id == thread_id)
+    )
+
+
+async def has_children(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> bool:
+    statement = (
+        select(threads.c.id)
+        .where(threads.c.tenant == tenant, threads.c.parent_thread_id == thread_id)
+        .limit(1)
+    )
+    return (await connection.execute(statement)).first() is not None
+
+
+async def page(
+    connection: Connection,
+    tenant: Tenant,
+    *,
+    resource_id: str | None,
+    before: tuple[datetime, ThreadId] | None,
+    limit: int,
+) -> list[Thread]:
+    """Threads, newest first, before a place in that order."""
+    statement = select(threads).where(threads.c.tenant == tenant)
+    if resource_id is not None:
+        statement = statement.where(threads.c.resource_id == resource_id)
+    if before is not None:
+        statement = statement.where(tuple_(threads.c.created_at, threads.c.id) < before)
+    statement = statement.order_by(threads.c.created_at.desc(), threads.c.id.desc()).limit(limit)
+    rows = await connection.execute(statement)
+    return [_thread_of(row) for row in rows.mappings()]

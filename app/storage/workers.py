@@ -1,0 +1,41 @@
+"""Workers: one row per process, kept alive by one heartbeat a second."""
+
+from datetime import timedelta
+
+from sqlalchemy import delete, func, select
+
+from app.domain.ids import RunId, Tenant, WorkerId
+from app.storage.database import Connection, RawPool
+from app.storage.tables import runs, workers
+
+_BEAT = """
+WITH me AS (
+    INSERT INTO workers AS w (id, role, host, pid) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (id) DO UPDATE SET heartbeat_at = now()
+)
+SELECT tenant, id, cancel_reason FROM runs
+WHERE owner = $1 AND admitted AND status IN ('created', 'running') AND cancel_requested_at IS NOT NULL
+"""
+
+
+async def beat(
+    pool: RawPool, worker: WorkerId, role: str, host: str, pid: int
+) -> list[tuple[Tenant, RunId, str | None]]:
+    """Say that this process is alive, and learn which of its runs somebody wants cancelled."""
+    rows = await pool.fetch(_BEAT, worker, role, host, pid)
+    return [(Tenant(row["tenant"]), RunId(row["id"]), row["cancel_reason"]) for row in rows]
+
+
+async def remove_dead(connection: Connection, older_than: float) -> None:
+    """Forget processes that died long ago and own nothing."""
+    owned = select(runs.c.id).where(runs.c.owner == workers.c.id)
+    await connection.execute(
+        delete(workers).where(
+            workers.c.heartbeat_at < func.now() - timedelta(seconds=older_than), ~owned.exists()
+        )
+    )
+
+
+async def leave(pool: RawPool, worker: WorkerId) -> None:
+    """Take this process off the list, once it owns nothing."""
+    await pool.execute("DELETE FROM workers WHERE id = $1", worker)

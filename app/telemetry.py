@@ -1,0 +1,82 @@
+"""What is measured and how it is logged: the names of all counters, and the set-up of structlog."""
+
+import logging
+import sys
+
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_COUNTS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500)
+
+runs_started = Counter("holdfast_runs_started_total", "Runs accepted.", ["agent"])
+runs_finished = Counter(
+    "holdfast_runs_finished_total",
+    "Activations that ended, by termination.",
+    ["agent", "termination"],
+)
+runs_executing = Gauge("holdfast_runs_executing", "Runs that this process executes now.")
+run_seconds = Histogram(
+    "holdfast_activation_seconds", "From claim to run_finish.", ["agent"], buckets=_SECONDS
+)
+takeovers = Counter("holdfast_takeovers_total", "Runs taken over from a worker that was lost.")
+ownership_lost = Counter("holdfast_ownership_lost_total", "Runs that this process has lost.")
+steps = Counter("holdfast_steps_total", "Steps completed.", ["agent"])
+inference_seconds = Histogram(
+    "holdfast_inference_seconds", "Duration of model calls.", ["model"], buckets=_SECONDS
+)
+tokens = Counter("holdfast_tokens_total", "Tokens, as reported by providers.", ["model", "kind"])
+tool_calls = Counter(
+    "holdfast_tool_calls_total", "Tool calls that came to a result.", ["tool", "status"]
+)
+queue_delay = Histogram(
+    "holdfast_queue_delay_seconds", "From a delivery's enqueuing to its claim.", buckets=_SECONDS
+)
+flush_seconds = Histogram("holdfast_flush_seconds", "Duration of event flushes.", buckets=_SECONDS)
+flush_events = Histogram("holdfast_flush_events", "Events per flush.", buckets=_COUNTS)
+checkpoint_seconds = Histogram(
+    "holdfast_checkpoint_seconds", "Duration of checkpoint commits.", buckets=_SECONDS
+)
+streams_open = Gauge("holdfast_streams_open", "Event streams that clients hold open.")
+decisions = Counter("holdfast_decisions_total", "Decisions that took effect.", ["action"])
+
+
+def set_up_logging(level: str, *, as_json: bool) -> None:
+    """One line per event on stderr; other libraries' records go the same way."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            *shared,
+            structlog.processors.StackInfoRenderer(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                renderer,
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "asyncio", "alembic", "pgqueuer"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))

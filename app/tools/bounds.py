@@ -1,0 +1,21 @@
+"""How much of what a tool says reaches the model."""
+
+MAX_RESULT_BYTES = 1 << 20
+MAX_ERROR_CHARACTERS = 2_000
+MAX_COMPLAINT_CHARACTERS = 500
+
+
+def shortened(text: str, limit: int) -> str:
+    """At most `limit` characters, the last one an ellipsis when some are missing."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def cut_to_bytes(text: str, limit: int) -> str:
+    """The text when its UTF-8 fits, else as much as fits and a note that the rest is missing."""
+    # A character has at most 4 bytes: most texts are known to fit without being encoded.
+    if len(text) * 4 <= limit or len(encoded := text.encode()) <= limit:
+        return text
+    head = encoded[:limit].decode(errors="ignore")
+    return (
+        f"{head}\n[Truncated: the result has {len(encoded)} bytes, only the first {limit} are here]"
+    )

@@ -1,0 +1,213 @@
+"""Python functions as tools: the `@tool` decorator and what it makes of a function."""
+
+import asyncio
+import inspect
+import logging
+import math
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from app.domain.errors import ConfigurationError
+from app.domain.events import AgentEvent
+from app.domain.json_values import Json, JsonObject
+from app.domain.tool_calls import Effect, ToolDescriptor, ToolResult
+from app.runtime.ports import ToolContext
+from app.tools.bounds import MAX_ERROR_CHARACTERS, MAX_RESULT_BYTES, shortened
+from app.tools.docstrings import read_docstring
+from app.tools.parameters import InvalidArguments, Parameters, parameters_of
+from app.tools.results import failed, result_of
+from app.tools.schemas import build_validator
+from app.tools.threads import ToolThreads
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+_threads = ToolThreads(limit=32)
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What every provider takes as the name of a function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionTool(Generic[P, R]):
+    """A function as a `Tool`. Called like the function it was made of, it still is that function."""
+
+    function: Callable[P, R]
+    descriptor: ToolDescriptor
+    parameters: Parameters
+    max_result_bytes: int = MAX_RESULT_BYTES
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def invalid_arguments(self, arguments: Json) -> str | None:
+        # Converted too and not only checked: what can't be run must not be put before a person.
+        try:
+            self.parameters.read(arguments)
+        except InvalidArguments as error:
+            return str(error)
+        return None
+
+    async def execute(self, arguments: Json, context: ToolContext) -> ToolResult:
+        heard = _heard_until_over(context)
+        try:
+            return await self._attempt(arguments, heard)
+        except InvalidArguments as error:
+            text = shortened(f"Invalid arguments: {error}", MAX_ERROR_CHARACTERS)
+            return ToolResult.error(self.descriptor.name, text)
+        finally:
+            heard.over.set()
+
+    async def _attempt(self, arguments: Json, context: ToolContext) -> ToolResult:
+        name, timeout = self.descriptor.name, self.descriptor.timeout
+        values = self.parameters.read(arguments)
+        values |= dict.fromkeys(self.parameters.context_names, context)
+        try:
+            async with asyncio.timeout(timeout) as deadline:
+                returned = await self._call(values)
+        except InvalidArguments:
+            raise
+        except asyncio.CancelledError:
+            if _is_being_cancelled():
+                raise
+            # Something that the tool awaited was cancelled; nobody has cancelled the run.
+            return failed(name, "something that the tool waited for was cancelled")
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a tool's error never ends a run
+            if deadline.expired():
+                return ToolResult.error(name, f"Timed out after {timeout:g} s")
+            _log.warning("tool %s failed", name, exc_info=error)
+            return failed(name, _text_of(error))
+        return result_of(self.descriptor, returned, self.max_result_bytes)
+
+    async def _call(self, values: dict[str, Any]) -> Any:
+        function: Callable[..., Any] = self.function
+        if inspect.iscoroutinefunction(function):
+            return await function(**values)
+        returned = await _threads.run(partial(function, **values))
+        # A plain function that wraps an async one.
+        return await returned if inspect.isawaitable(returned) else returned
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    effect: Effect | Literal["read", "idempotent", "unsafe"] = "unsafe",
+    response_schema: JsonObject | None = None,
+    max_result_bytes: int = MAX_RESULT_BYTES,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    effect: Effect | Literal["read", "idempotent", "unsafe"] = "unsafe",
+    response_schema: JsonObject | None = None,
+    max_result_bytes: int = MAX_RESULT_BYTES,
+) -> Any:
+    """Make a tool of a function, async or not: `@tool` or `@tool(timeout=10, effect="read")`.
+
+    Its signature becomes the schema, its docstring the description. `timeout` is in seconds; `effect`
+    says what running a call twice would do; `response_schema` is what a person's answer must fit.
+    """
+
+    def made(function: Callable[..., Any]) -> FunctionTool[..., Any]:
+        known_as = name if name is not None else getattr(function, "__name__", repr(function))
+        _must_be_usable(known_as, function, timeout, effect, max_result_bytes)
+        text, described = read_docstring(function)
+        parameters = parameters_of(known_as, function, described)
+        if response_schema is not None:
+            _must_be_a_schema(known_as, response_schema)
+        descriptor = ToolDescriptor(
+            name=known_as,
+            description=text if description is None else description,
+            parameters=parameters.schema,
+            effect=Effect(effect),
+            timeout=timeout,
+            response_schema=response_schema,
+        )
+        return FunctionTool(
+            function=function,
+            descriptor=descriptor,
+            parameters=parameters,
+            max_result_bytes=max_result_bytes,
+        )
+
+    return made if function is None else made(function)
+
+
+def _must_be_usable(
+    name: str, function: object, timeout: float | None, effect: str, max_result_bytes: int
+) -> None:
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"tool {name!r}: a name has 1 to 64 of the characters A-Z a-z 0-9 _ -;"
+            ' give another one: @tool(name="…")'
+        )
+    if not inspect.isroutine(function):
+        raise ConfigurationError(f"tool {name!r}: @tool belongs on a function")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(
+            f"tool {name!r}: it yields, but a tool returns;"
+            " use ToolContext.stream_output for what shall be seen earlier"
+        )
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise ConfigurationError(f"tool {name!r}: timeout must be a number of seconds above 0")
+    if effect not in tuple(Effect):
+        known = ", ".join(Effect)
+        raise ConfigurationError(f"tool {name!r}: effect {effect!r} isn't one of {known}")
+    if max_result_bytes < 1:
+        raise ConfigurationError(f"tool {name!r}: max_result_bytes must be at least 1")
+
+
+def _must_be_a_schema(name: str, response_schema: JsonObject) -> None:
+    try:
+        build_validator(response_schema)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"tool {name!r}: response_schema: {error}") from error
+
+
+def _heard_until_over(context: ToolContext) -> ToolContext:
+    """The context as the function gets it: it may speak from any thread, until its call is over.
+
+    What a thread says is said on the loop, in order; a thread that outlives its call isn't heard.
+    """
+    loop, home, over = asyncio.get_running_loop(), threading.get_ident(), threading.Event()
+
+    def deliver(event: AgentEvent) -> None:
+        if not over.is_set():
+            context.say(event)
+
+    def say(event: AgentEvent) -> None:
+        if threading.get_ident() == home:
+            deliver(event)
+        elif not over.is_set():
+            loop.call_soon_threadsafe(deliver, event)
+
+    return replace(context, say=say, over=over)
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001  __str__ is the tool's code as well
+        return type(error).__name__

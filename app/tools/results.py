@@ -1,0 +1,70 @@
+"""What a function returned, as a result that can be stored, shown and read by a model."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from app.domain.errors import ConfigurationError
+from app.domain.json_values import Json, compact, storable
+from app.domain.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
+from app.tools.bounds import MAX_ERROR_CHARACTERS, cut_to_bytes, shortened
+from app.tools.schemas import build_validator
+
+
+def result_of(descriptor: ToolDescriptor, returned: Any, max_bytes: int) -> ToolResult:
+    """Whatever a tool returned as its result; what JSON can't hold makes it an error."""
+    if isinstance(returned, SuspensionRequest):
+        return _suspended(descriptor, returned)
+    try:
+        if isinstance(returned, ToolResult):
+            return _as_it_is(returned, max_bytes)
+        return ToolResult.success(descriptor.name, _json_within(max_bytes, returned))
+    except (ValueError, RecursionError) as error:
+        return failed(
+            descriptor.name,
+            f"the tool returned a value of type {type(returned).__name__} that isn't JSON ({error})",
+        )
+
+
+def failed(tool_name: str, why: str) -> ToolResult:
+    return ToolResult.error(tool_name, shortened(f"Execution failed: {why}", MAX_ERROR_CHARACTERS))
+
+
+def _suspended(descriptor: ToolDescriptor, request: SuspensionRequest) -> ToolResult:
+    if request.response_schema is None:
+        request = replace(request, response_schema=descriptor.response_schema)
+    else:
+        try:
+            build_validator(request.response_schema)
+        except ConfigurationError as error:
+            return failed(descriptor.name, f"the tool asked with a response_schema: {error}")
+    return ToolResult.suspended(descriptor.name, request)
+
+
+def _as_it_is(result: ToolResult, max_bytes: int) -> ToolResult:
+    message = result.message
+    return replace(
+        result,
+        data=_json_within(max_bytes, result.data),
+        message=None if message is None else _text_within(max_bytes, message),
+    )
+
+
+def _json_within(max_bytes: int, value: Any) -> Json:
+    """The value as JSON; of one that is too large, the beginning of its text."""
+    # Made storable here already, so that the model reads now what it would read from the log later.
+    data = storable(to_jsonable_python(value, inf_nan_mode="null"))
+    if isinstance(data, str):
+        return cut_to_bytes(data, max_bytes)
+    text = compact(data)
+    if "NaN" in text or "Infinity" in text:
+        # JSON has neither, but numbers inside of models keep them through `inf_nan_mode`.
+        data = json.loads(text, parse_constant=lambda _: None)
+    fitting = cut_to_bytes(text, max_bytes)
+    return data if fitting is text else fitting
+
+
+def _text_within(max_bytes: int, text: str) -> str:
+    return cut_to_bytes(str(storable(text)), max_bytes)

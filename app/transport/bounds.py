@@ -1,0 +1,55 @@
+"""Bounds on requests, kept before anything reads them: bodies, and what kind they are."""
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.transport.errors import problem
+
+
+class BoundedBody:
+    """Refuses a body as soon as it is known to be too large, whether it says so or not."""
+
+    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+        self._app = app
+        self._most_bytes = most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        declared = request.headers.get("content-length", "0")
+        if not declared.isdigit() or int(declared) > self._most_bytes:
+            await self._refuse(request, receive, send)
+            return
+        received = 0
+        refused = False
+
+        async def bounded() -> Message:
+            nonlocal received, refused
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._most_bytes:
+                # Whoever reads the body sees its sender gone; what it answers is replaced below.
+                refused = True
+                return {"type": "http.disconnect"}
+            return message
+
+        async def answered(message: Message) -> None:
+            if not refused:
+                await send(message)
+
+        try:
+            await self._app(scope, bounded, answered)
+        except ClientDisconnect:
+            if not refused:
+                raise
+        if refused:
+            await self._refuse(request, receive, send)
+
+    async def _refuse(self, request: Request, receive: Receive, send: Send) -> None:
+        response = problem(request, 413, "body_too_large", self._sentence())
+        await response(request.scope, receive, send)
+
+    def _sentence(self) -> str:
+        return f"The body is larger than {self._most_bytes} bytes. Send less, or send it in parts."

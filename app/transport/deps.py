@@ -1,0 +1,63 @@
+"""What routes ask for: the house's parts, and the principal behind a request."""
+
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+
+from app.control.desk import Desk
+from app.dispatch.worker import Worker
+from app.domain.errors import Forbidden
+from app.domain.ids import RunId, ThreadId
+from app.domain.principals import Principal
+from app.transport.auth import Doorkeeper
+from app.transport.sse import StreamOptions
+
+
+def _desk(request: Request) -> Desk:
+    desk: Desk = request.app.state.desk
+    return desk
+
+
+def _worker(request: Request) -> Worker | None:
+    worker: Worker | None = request.app.state.worker
+    return worker
+
+
+def _doorkeeper(request: Request) -> Doorkeeper:
+    door: Doorkeeper = request.app.state.doorkeeper
+    return door
+
+
+def _stream_options(request: Request) -> StreamOptions:
+    options: StreamOptions = request.app.state.stream_options
+    return options
+
+
+def _principal(request: Request) -> Principal:
+    headers = request.headers
+    return _doorkeeper(request).principal(
+        headers.get("authorization"), headers.get("host"), headers.get("origin")
+    )
+
+
+DeskDep = Annotated[Desk, Depends(_desk)]
+WorkerDep = Annotated[Worker | None, Depends(_worker)]
+DoorkeeperDep = Annotated[Doorkeeper, Depends(_doorkeeper)]
+StreamOptionsDep = Annotated[StreamOptions, Depends(_stream_options)]
+PrincipalDep = Annotated[Principal, Depends(_principal)]
+StreamToken = Annotated[
+    str | None,
+    Query(description="From POST /v1/stream-tokens, where headers can't be sent.", max_length=2000),
+]
+
+
+def stream_reader(
+    request: Request, token: str | None, *, run_id: RunId | None, thread_id: ThreadId | None
+) -> Principal:
+    """Who reads a stream: by key, or by a token for exactly this run or thread."""
+    if token is None:
+        return _principal(request)
+    grant = _doorkeeper(request).grant(token, _desk(request).clock.now())
+    if (grant.run_id, grant.thread_id) != (run_id, thread_id):
+        raise Forbidden("stream_token_elsewhere", "This stream token is for another stream.")
+    return grant.principal

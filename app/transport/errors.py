@@ -1,0 +1,161 @@
+"""Refusals as problem+json: the one place where the domain's errors get HTTP statuses."""
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from app.clock import new_id
+from app.domain import errors
+from app.domain.json_values import compact, storable
+from app.domain.times import wire_time
+from app.storage.database import DATABASE_AWAY
+
+PROBLEM = "application/problem+json"
+
+_STATUS: Mapping[type[errors.Refusal], int] = {
+    errors.Invalid: 422,
+    errors.BadCursor: 400,
+    errors.Unauthenticated: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.Gone: 410,
+    errors.DigestMismatch: 412,
+    errors.TooLarge: 413,
+    errors.UnsupportedMedia: 415,
+    errors.TooMany: 429,
+    errors.Unavailable: 503,
+}
+_RETRYABLE = frozenset({429, 503})
+_RETRY_AFTER = {429: "5", 503: "1"}
+_TITLES = {
+    400: "Bad request",
+    401: "Not authenticated",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Conflict",
+    410: "Gone",
+    412: "Precondition failed",
+    413: "Too large",
+    415: "Unsupported media type",
+    422: "Invalid request",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Unavailable",
+}
+_CODES_OF_THE_FRAMEWORK = {
+    400: ("malformed_body", "The body isn't valid JSON in UTF-8."),
+    404: ("not_found", "There is nothing at this address; GET /openapi.json lists what there is."),
+    405: ("method_not_allowed", "This address doesn't take this method."),
+}
+_MOST_ERRORS = 20
+
+log = structlog.get_logger(__name__)
+
+
+def problem(
+    request: Request,
+    status: int,
+    code: str,
+    detail: str,
+    facts: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The one shape of every error. `error` repeats the sentence for clients of older services."""
+    trace_id = new_id()
+    body = {
+        "type": f"https://holdfast.invalid/problems/{code}",
+        "title": _TITLES.get(status, "Error"),
+        "status": status,
+        "detail": detail,
+        "instance": request.url.path,
+        "code": code,
+        "trace_id": trace_id,
+        "retryable": status in _RETRYABLE,
+        "error": detail,
+        **{key: _plain(value) for key, value in (facts or {}).items()},
+    }
+    more = {"Retry-After": _RETRY_AFTER[status]} if status in _RETRY_AFTER else {}
+    log.info("refused", status=status, code=code, trace_id=trace_id, path=request.url.path)
+    return Response(
+        compact(storable(body)),
+        status_code=status,
+        media_type=PROBLEM,
+        headers={**more, **(headers or {})},
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Give every way of failing its problem."""
+    app.add_exception_handler(errors.Refusal, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _of_the_framework)
+    for kind in DATABASE_AWAY:
+        app.add_exception_handler(kind, _database_away)
+    app.add_exception_handler(Exception, _broken)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.Refusal)
+    status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    return problem(request, status, error.code, error.detail, error.facts, headers)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    if any(one["type"] == "json_invalid" for one in found):
+        code, detail = _CODES_OF_THE_FRAMEWORK[400]
+        return problem(request, 400, code, detail)
+    if any(one["type"] == "missing" and tuple(one["loc"]) == ("body",) for one in found):
+        return problem(
+            request,
+            422,
+            "invalid_request",
+            "A JSON body is needed, sent with Content-Type: application/json.",
+        )
+    places = [
+        {"at": ".".join(str(part)[:100] for part in one["loc"]), "problem": one["msg"][:300]}
+        for one in found[:_MOST_ERRORS]
+    ]
+    detail = "; ".join(f"{place['at']}: {place['problem']}" for place in places[:3])
+    return problem(request, 422, "invalid_request", detail, {"errors": places})
+
+
+async def _of_the_framework(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code, detail = _CODES_OF_THE_FRAMEWORK.get(error.status_code, ("http_error", str(error.detail)))
+    return problem(request, error.status_code, code, detail, headers=error.headers)
+
+
+async def _database_away(request: Request, error: Exception) -> Response:
+    log.warning("database_away", error=repr(error)[:300])
+    return problem(
+        request, 503, "database_unavailable", "The database doesn't answer. Try again in a moment."
+    )
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    log.error("request_broken", exc_info=error)
+    return problem(
+        request, 500, "internal_error", "Something broke on our side. The trace_id is in the logs."
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return wire_time(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

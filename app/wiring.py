@@ -1,0 +1,237 @@
+"""Builds every part in order and takes them down in reverse: the one place that knows them all."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from app.agents.catalog import Catalog, load_catalog
+from app.agents.demo import demo_catalog
+from app.agents.roster import Roster
+from app.clock import SystemClock, new_id
+from app.control.desk import Desk, Limits
+from app.dispatch.execution import Workbench
+from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
+from app.dispatch.queue import DeliveryQueue, Handled
+from app.dispatch.sweeper import Sweeper
+from app.dispatch.worker import Worker
+from app.domain.ids import RunId, Tenant, WorkerId
+from app.events.hub import Hub
+from app.events.outgoing import Outgoing, Publisher
+from app.events.relay import CHANNEL as EVENTS_CHANNEL
+from app.events.relay import NotifyRelay
+from app.events.writer import Writer
+from app.llm.catalog import ModelCatalog
+from app.llm.specs import specs_from_environment
+from app.settings import Settings
+from app.storage import migrations
+from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions
+from app.storage.embedded import EmbeddedPostgres, default_data_dir
+from app.storage.notifications import listen, notify
+from app.storage.runs import RunKey
+
+WAIT_FOR_SLOT = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """Everything that a running process has."""
+
+    settings: Settings
+    database: Database
+    place: str
+    catalog: Catalog
+    models: ModelCatalog
+    desk: Desk
+    worker: Worker | None
+    stopping: asyncio.Event
+
+
+@asynccontextmanager
+async def open_house(settings: Settings) -> AsyncIterator[House]:
+    """Start all parts that the role needs; on leaving, hand over what runs and stop them."""
+    async with AsyncExitStack() as stack:
+        url, place = await _database_url(settings, stack)
+        if settings.migrate or (settings.migrate is None and settings.database_url is None):
+            await migrations.upgrade(url)
+        database = await Database.open(url, _options(settings), listen_url=settings.listen_url)
+        stack.push_async_callback(database.close)
+        await migrations.require_usable(database.hot)
+        catalog, models = load_agents(settings)
+        stack.push_async_callback(models.aclose)
+        yield await _furnish(settings, stack, database, place, catalog, models)
+
+
+def load_agents(settings: Settings) -> tuple[Catalog, ModelCatalog]:
+    """The agents that the settings name, and the models behind them."""
+    defaults = specs_from_environment(os.environ)
+    catalog = (
+        demo_catalog(default_models=defaults)
+        if settings.agents is None
+        else load_catalog(settings.agents, default_models=defaults)
+    )
+    return catalog, ModelCatalog(list(catalog.models.values()), os.environ)
+
+
+async def _database_url(settings: Settings, stack: AsyncExitStack) -> tuple[str, str]:
+    if settings.database_url is not None:
+        return settings.database_url, "DATABASE_URL"
+    data_dir = settings.data_dir or default_data_dir()
+    embedded = await asyncio.to_thread(EmbeddedPostgres.start, data_dir)
+    stack.push_async_callback(asyncio.to_thread, embedded.stop)
+    return embedded.url, str(data_dir)
+
+
+def _options(settings: Settings) -> DatabaseOptions:
+    return DatabaseOptions(
+        pool_size=settings.pool_size,
+        hot_pool_size=settings.hot_pool_size,
+        pgbouncer=settings.pgbouncer,
+    )
+
+
+async def _furnish(
+    settings: Settings,
+    stack: AsyncExitStack,
+    database: Database,
+    place: str,
+    catalog: Catalog,
+    models: ModelCatalog,
+) -> House:
+    me = WorkerId(new_id())
+    clock, hub = SystemClock(), Hub()
+    relay = NotifyRelay(database, hub, me)
+    publisher = Publisher(hub, relay)
+    outgoing = Outgoing(database, publisher, clock)
+    writer = Writer(database, publisher, outgoing, clock)
+    roster = Roster(catalog, models, database)
+    await roster.publish()
+
+    async def announce_cancel(tenant: Tenant, run_id: RunId, reason: str | None) -> None:
+        await notify(database.hot, CANCEL_CHANNEL, [f"{tenant}\n{run_id}\n{(reason or '')[:2000]}"])
+
+    desk = Desk(
+        database=database,
+        outgoing=outgoing,
+        publisher=publisher,
+        hub=hub,
+        clock=clock,
+        roster=roster,
+        limits=Limits(
+            queue_per_thread=settings.max_queue_per_thread, message_bytes=settings.max_message_bytes
+        ),
+        announce_cancel=announce_cancel,
+        heartbeat_timeout=settings.heartbeat_timeout,
+    )
+    bench = Workbench(database=database, writer=writer, roster=roster, clock=clock)
+    worker = Worker(
+        bench,
+        me,
+        slots=settings.concurrency,
+        heartbeat_timeout=settings.heartbeat_timeout,
+    )
+    liveness = Liveness(database, worker, role=settings.role, interval=settings.heartbeat_interval)
+    sweeper = Sweeper(
+        database,
+        roster,
+        interval=settings.sweep_interval,
+        heartbeat_timeout=settings.heartbeat_timeout,
+    )
+    handlers = {EVENTS_CHANNEL: relay.heard, CANCEL_CHANNEL: liveness.heard}
+    background = await stack.enter_async_context(_Background.open())
+    background.always(writer.run)
+    background.always(relay.run)
+    background.always(lambda: listen(database, handlers, on_connected=hub.hint_all))
+    background.every(settings.log_poll, relay.catch_up)
+    await liveness.beat()
+    background.start(liveness.run())
+    background.start(sweeper.run())
+    background.start(worker.run())
+
+    async def handle(key: RunKey, dispatch_id: str) -> Handled:
+        if not await worker.reserve_within(WAIT_FOR_SLOT):
+            return Handled.BUSY
+        await worker.claim_and_launch(key, dispatch_id)
+        return Handled.DONE
+
+    queue = DeliveryQueue(database, handle, poll=settings.queue_poll)
+    if settings.role != "api":
+        background.start(queue.work())
+
+    async def go_to_rest() -> None:
+        queue.stop()
+        sweeper.stop()
+        await worker.stop(settings.handover_grace)
+        await liveness.stop()
+
+    stack.push_async_callback(go_to_rest)
+    return House(
+        settings=settings,
+        database=database,
+        place=place,
+        catalog=catalog,
+        models=models,
+        desk=desk,
+        worker=worker if settings.role != "api" else None,
+        stopping=asyncio.Event(),
+    )
+
+
+class _Background:
+    """Tasks that live as long as the house; they are cancelled when it is left."""
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._started: list[asyncio.Task[None]] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls) -> "AsyncIterator[_Background]":
+        async with asyncio.TaskGroup() as tasks:
+            background = cls(tasks)
+            try:
+                yield background
+            finally:
+                for task in background._started:
+                    task.cancel()
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        self._started.append(self._tasks.create_task(work))
+
+    def always(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Work that is begun again whenever the database has broken it off."""
+
+        async def again_and_again() -> None:
+            while True:
+                try:
+                    await work()
+                except* DATABASE_AWAY as errors:
+                    log.warning("restarted", error=repr(errors.exceptions[0])[:200])
+                await _pause(0.5)
+
+        self.start(again_and_again())
+
+    def every(self, seconds: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        async def now_and_then() -> None:
+            while True:
+                await _pause(seconds)
+                try:
+                    await work()
+                except DATABASE_AWAY as error:
+                    log.warning("skipped", error=repr(error)[:200])
+
+        self.start(now_and_then())
+
+
+async def _pause(seconds: float) -> None:
+    never = asyncio.Event()
+    try:
+        async with asyncio.timeout(seconds):
+            await never.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,1 @@
+"""Schema migrations: run by `holdfast migrate`, or by alembic with DATABASE_URL set."""

@@ -1,0 +1,49 @@
+"""What every tier needs: one event loop library, and a real Postgres with a database per test."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from app.storage import migrations
+from app.storage.database import Database, DatabaseOptions
+from app.storage.embedded import EmbeddedPostgres
+from tests.support.databases import Databases
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres(testrun_uid: str) -> Iterator[Databases]:
+    """One server for all test processes of this run, with a migrated template database."""
+    folder = Path(tempfile.gettempdir()) / f"holdfast-tests-{testrun_uid[:12]}"
+    server = EmbeddedPostgres.start(
+        folder, settings={"fsync": "off", "max_connections": "300", "full_page_writes": "off"}
+    )
+    databases = Databases(server.dsn)
+    try:
+        with FileLock(folder / "template.lock"):
+            asyncio.run(databases.make_template(migrations.upgrade))
+        yield databases
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+async def database_url(postgres: Databases) -> AsyncIterator[str]:
+    """A fresh, migrated database of this test's own."""
+    async with postgres.fresh() as url:
+        yield url
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    opened = await Database.open(database_url, DatabaseOptions(pool_size=5, hot_pool_size=5))
+    yield opened
+    await opened.close()

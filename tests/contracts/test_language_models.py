@@ -1,0 +1,354 @@
+"""What every language model keeps, whoever made it; and ours says what the SDK's would have said."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from app.domain.errors import InferenceFailed
+from app.domain.ids import CallId
+from app.domain.messages import ToolCall
+from app.llm.catalog import ModelCatalog
+from app.llm.joined_reads import streaming_client
+from app.llm.openai_compatible import Endpoint, OpenAICompatibleModel
+from app.llm.openai_request import request_body
+from app.llm.scripted import Call, Part, Say, ScriptedModel, Think, Turn
+from app.llm.specs import ModelSpec
+from app.runtime.ports import (
+    Finished,
+    LanguageModel,
+    ModelChunk,
+    ModelRequest,
+    StopReason,
+    TextChunk,
+)
+from tests.support.fake_answers import WORD, answer_to
+from tests.support.providers import FakeProvider
+from tests.support.transcripts import ADD, asking, assistant, hear, joined, listen, result
+
+pytestmark = [
+    pytest.mark.anyio,
+    # Google's SDK, when it is compiled for the first time.
+    pytest.mark.filterwarnings("ignore:.*invalid escape sequence"),
+]
+
+KEY = "sk-very-secret-key"
+OURS, ORACLE, SCRIPTED = "ours", "sdk-openai", "scripted"
+OPENAI_WIRES = (OURS, ORACLE)
+WIRES = (*OPENAI_WIRES, "sdk-anthropic", "sdk-google")
+ALL = (*WIRES, SCRIPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Models of every kind, all answering what the fake provider answers."""
+
+    provider: FakeProvider
+    catalogs: list[ModelCatalog]
+
+    def of(
+        self, kind: str, model: str = "fake-5", *, timeout: float = 20, idle_timeout: float = 20
+    ) -> LanguageModel:
+        if kind == SCRIPTED:
+            return ScriptedModel(model, lambda request: _turn(request, model))
+        spec = replace(
+            _spec(kind, model, self.provider), timeout=timeout, idle_timeout=idle_timeout
+        )
+        catalog = ModelCatalog([spec], {})
+        self.catalogs.append(catalog)
+        return catalog.model(spec.name)
+
+
+def _spec(kind: str, model: str, provider: FakeProvider) -> ModelSpec:
+    match kind:
+        case "ours":
+            name, address = "openai", provider.base_url
+        case "sdk-openai":
+            name, model, address = "pydantic-ai", f"openai-chat:{model}", provider.base_url
+        case _:
+            name, address = kind.removeprefix("sdk-"), provider.origin
+    return ModelSpec(name=kind, provider=name, model=model, base_url=address, api_key=KEY)
+
+
+def _turn(request: ModelRequest, model: str) -> Turn:
+    answer = answer_to(json.loads(request_body(request, model, {})))
+    parts: list[Part] = [Think(answer.reasoning)]
+    if answer.calls:
+        call = Call(tool=answer.calls.tool, arguments=answer.calls.arguments)
+        parts += [call] * answer.calls.times
+    else:
+        parts.append(Say((WORD,) * answer.words))
+    return Turn(tuple(parts), StopReason.MAX_TOKENS if answer.stop == "length" else None)
+
+
+@pytest.fixture
+async def models(provider: FakeProvider) -> AsyncIterator[Models]:
+    made = Models(provider, [])
+    yield made
+    for catalog in made.catalogs:
+        await catalog.aclose()
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_text_arrives_whole_and_the_answer_ends_once(models: Models, kind: str) -> None:
+    heard = await hear(models.of(kind, "fake-50"), asking("hello"))
+    assert heard.text == WORD * 50
+    assert heard.finished.stop_reason is StopReason.END_TURN
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_reasoning_is_told_apart_from_text(models: Models, kind: str) -> None:
+    heard = await hear(models.of(kind), asking("THINK first"))
+    assert heard.reasoning == "Let me think. "
+    assert heard.text == WORD * 5
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_the_pieces_of_a_calls_arguments_add_up(models: Models, kind: str) -> None:
+    heard = await hear(models.of(kind), asking('CALL add {"a": 1, "b": 2}', tools=[ADD]))
+    [(name, arguments)] = heard.calls.values()
+    assert name == "add"
+    assert json.loads(arguments) == {"a": 1, "b": 2}
+    assert heard.finished.stop_reason is StopReason.TOOL_USE
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_parallel_calls_have_ids_of_their_own(models: Models, kind: str) -> None:
+    heard = await hear(models.of(kind), asking('CALLS 3 add {"a": 1, "b": 2}', tools=[ADD]))
+    assert len(heard.calls) == 3
+    assert {json.dumps(json.loads(arguments)) for _, arguments in heard.calls.values()} == {
+        '{"a": 1, "b": 2}'
+    }
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_results_are_read_and_answered_with_text(models: Models, kind: str) -> None:
+    call = ToolCall(CallId("call_1"), "add", {"a": 1, "b": 2})
+    request = asking(
+        'CALL add {"a": 1, "b": 2}', assistant("", call), result("call_1", "3"), tools=[ADD]
+    )
+    heard = await hear(models.of(kind), request)
+    assert heard.calls == {}
+    assert heard.text == WORD * 5
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_tokens_are_counted(models: Models, kind: str) -> None:
+    heard = await hear(models.of(kind, "fake-7"), asking("hello"))
+    usage = heard.finished.usage
+    assert usage is not None
+    assert usage.completion_tokens == 7
+    assert usage.prompt_tokens
+    assert usage.total_tokens == usage.prompt_tokens + 7
+
+
+@pytest.mark.parametrize("kind", WIRES)
+async def test_cached_tokens_are_counted(models: Models, kind: str) -> None:
+    heard = await hear(models.of(kind), asking("hello"))
+    assert heard.finished.usage is not None
+    assert heard.finished.usage.cache_read_tokens == 3
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_an_answer_that_was_too_long_says_so(models: Models, kind: str) -> None:
+    heard = await hear(models.of(kind), asking("STOP length"))
+    assert heard.finished.stop_reason is StopReason.MAX_TOKENS
+
+
+@pytest.mark.parametrize("kind", OPENAI_WIRES)
+async def test_a_filtered_answer_says_so(models: Models, kind: str) -> None:
+    heard = await hear(models.of(kind), asking("STOP content_filter"))
+    assert heard.finished.stop_reason is StopReason.CONTENT_FILTER
+
+
+@pytest.mark.parametrize("kind", WIRES)
+@pytest.mark.parametrize(
+    "chaos, failure, retryable",
+    [
+        ("429", "rate_limited", True),
+        ("500", "provider", True),
+        ("503", "overloaded", True),
+        ("400", "invalid_request", False),
+        ("401", "unauthorized", False),
+        ("404", "model_not_found", False),
+        ("context", "context_overflow", False),
+    ],
+)
+async def test_a_refusal_has_a_kind(
+    models: Models, kind: str, chaos: str, failure: str, retryable: bool
+) -> None:
+    error = await _failure(models.of(kind), f"CHAOS {chaos}")
+    assert (error.kind, error.retryable) == (failure, retryable)
+
+
+@pytest.mark.parametrize("kind", OPENAI_WIRES)
+async def test_an_empty_purse_is_not_a_rate_limit(models: Models, kind: str) -> None:
+    error = await _failure(models.of(kind), "CHAOS quota")
+    assert (error.kind, error.retryable) == ("unauthorized", False)
+
+
+@pytest.mark.parametrize("kind", WIRES)
+async def test_retry_after_is_read_in_seconds_and_as_a_date(models: Models, kind: str) -> None:
+    assert (await _failure(models.of(kind), "CHAOS 429")).retry_after == 7
+    at = (await _failure(models.of(kind), "CHAOS 429-date")).retry_after
+    assert at is not None
+    assert 3500 < at <= 3600
+
+
+@pytest.mark.parametrize("kind", WIRES)
+@pytest.mark.parametrize("chaos", ["401", "cut"])
+async def test_the_key_is_in_no_failure(models: Models, kind: str, chaos: str) -> None:
+    error = await _failure(models.of(kind), f"CHAOS {chaos}")
+    assert KEY not in f"{error} {error.detail} {error.__cause__!r}"
+
+
+@pytest.mark.parametrize("kind", WIRES)
+@pytest.mark.parametrize(
+    "chaos, failure",
+    [
+        ("cut", "stream_interrupted"),
+        ("early-end", "stream_interrupted"),
+        ("error", "provider"),
+        ("malformed", "provider"),
+    ],
+)
+async def test_a_stream_that_breaks_tells_what_came_before(
+    models: Models, kind: str, chaos: str, failure: str
+) -> None:
+    said: list[ModelChunk] = []
+    error = await _failure(models.of(kind), f"CHAOS {chaos}", said)
+    assert (error.kind, error.retryable) == (failure, True)
+    assert joined(said) == [TextChunk(WORD * 3)]
+
+
+@pytest.mark.parametrize("kind", WIRES)
+async def test_a_model_that_falls_silent_is_given_up(models: Models, kind: str) -> None:
+    said: list[ModelChunk] = []
+    async with asyncio.timeout(5):
+        error = await _failure(models.of(kind, idle_timeout=0.2), "CHAOS stall", said)
+    assert (error.kind, error.retryable) == ("timeout", True)
+    assert joined(said) == [TextChunk(WORD * 3)]
+
+
+@pytest.mark.parametrize("kind", WIRES)
+async def test_a_model_that_never_begins_is_given_up(models: Models, kind: str) -> None:
+    async with asyncio.timeout(5):
+        error = await _failure(models.of(kind, timeout=0.2), "CHAOS silent")
+    assert (error.kind, error.retryable) == ("timeout", True)
+
+
+@pytest.mark.parametrize("kind", WIRES)
+async def test_a_server_that_is_not_there_may_come_back(models: Models, kind: str) -> None:
+    nobody = FakeProvider(1)
+    error = await _failure(Models(nobody, models.catalogs).of(kind), "hello")
+    assert (error.kind, error.retryable) == ("provider", True)
+
+
+@pytest.mark.parametrize("kind", WIRES)
+async def test_nothing_is_retried(models: Models, kind: str) -> None:
+    before = models.provider.stats().requests
+    await _failure(models.of(kind), "CHAOS 503")
+    assert models.provider.stats().requests == before + 1
+
+
+@pytest.mark.parametrize("kind", WIRES)
+@pytest.mark.parametrize("leaving", ["break", "exception", "cancellation"])
+async def test_leaving_closes_the_socket_at_once(models: Models, kind: str, leaving: str) -> None:
+    before = models.provider.stats().closed_early
+    model = models.of(kind, "fake-1000-20ms")
+    begun = asyncio.Event()
+
+    async def listen() -> None:
+        async with model.stream(asking("hello")) as stream:
+            async for _ in stream:
+                begun.set()
+                if leaving == "break":
+                    break
+                if leaving == "exception":
+                    raise LookupError("of the listener")
+
+    match leaving:
+        case "break":
+            await listen()
+        case "exception":
+            with pytest.raises(LookupError):
+                await listen()
+        case _:
+            async with asyncio.TaskGroup() as group:
+                listening = group.create_task(listen())
+                await begun.wait()
+                listening.cancel()
+    stats = await asyncio.to_thread(models.provider.stats, closed_early=before + 1)
+    assert stats.closed_early == before + 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "hello",
+        "THINK first",
+        'CALL add {"a": 1, "b": 2}',
+        'CALLS 3 add {"a": 1, "b": 2}',
+        'THINK, then CALLS 2 add {"a": 1, "b": 2}',
+        "STOP length",
+    ],
+)
+async def test_ours_hears_what_the_oracle_hears(models: Models, said: str) -> None:
+    ours = await hear(models.of(OURS), asking(said, tools=[ADD]))
+    oracle = await hear(models.of(ORACLE), asking(said, tools=[ADD]))
+    assert ours.chunks == oracle.chunks
+
+
+async def test_ours_joins_what_arrived_together(models: Models) -> None:
+    heard = await hear(models.of(OURS, "fake-1000"), asking("hello"))
+    assert heard.text == WORD * 1000
+    assert heard.lists < 200
+
+
+async def test_ours_keeps_its_connection_when_an_answer_is_over(models: Models) -> None:
+    before = models.provider.stats().connections
+    model = models.of(OURS)
+    for _ in range(3):
+        async with model.stream(asking("hello")) as stream:
+            async for chunks in stream:
+                if isinstance(chunks[-1], Finished):
+                    break
+    assert models.provider.stats().connections == before + 1
+
+
+async def test_ours_streams_two_hundred_answers_at_once(models: Models) -> None:
+    model = models.of(OURS, "fake-5-50ms")
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        heard = [group.create_task(hear(model, asking("hello"))) for _ in range(200)]
+    assert {task.result().text for task in heard} == {WORD * 5}
+
+
+async def test_ours_refuses_an_answer_that_is_not_streamed(models: Models) -> None:
+    error = await _failure(models.of(OURS), "CHAOS unstreamed")
+    assert error.kind == "provider"
+    assert "without streaming" in error.detail
+
+
+async def test_ours_does_not_tell_a_key_that_http_cannot_carry(models: Models) -> None:
+    endpoint = Endpoint(base_url=models.provider.base_url, model="fake-5", api_key=f"{KEY}\r\nx")
+    async with streaming_client() as client:
+        error = await _failure(OpenAICompatibleModel(endpoint, client), "hello")
+    assert error.kind == "invalid_request"
+    assert KEY not in f"{error} {error.__cause__!r} {endpoint!r}"
+
+
+async def test_the_fake_provider_can_fail_once(models: Models) -> None:
+    model = models.of(OURS)
+    assert (await _failure(model, "CHAOS 503 once")).kind == "overloaded"
+    assert (await hear(model, asking("CHAOS 503 once"))).text == WORD * 5
+
+
+async def _failure(
+    model: LanguageModel, prompt: str, said: list[ModelChunk] | None = None
+) -> InferenceFailed:
+    """How this ends, when all goes wrong as expected; `said` receives what came before it."""
+    with pytest.raises(InferenceFailed) as caught:
+        await listen(model, asking(prompt), [] if said is None else said)
+    return caught.value

@@ -1,0 +1,1 @@
+"""Each part against the real thing below it: Postgres, processes, sockets."""

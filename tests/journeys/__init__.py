@@ -1,0 +1,1 @@
+"""Promises, over HTTP, with real processes."""

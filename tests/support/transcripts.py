@@ -1,0 +1,122 @@
+"""Messages, requests and what comes back for them, in few words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.domain.ids import CallId, MessageId
+from app.domain.messages import Message, Role, Text, ToolCall
+from app.domain.tool_calls import ToolDescriptor
+from app.runtime.ports import (
+    CallArguments,
+    CallOpened,
+    Finished,
+    LanguageModel,
+    ModelChunk,
+    ModelRequest,
+    ReasoningChunk,
+    TextChunk,
+)
+
+ADD = ToolDescriptor(
+    name="add",
+    description="Adds two numbers.",
+    parameters={
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+    },
+)
+
+
+def user(text: str) -> Message:
+    return Message(id=MessageId("u"), role=Role.USER, content=(Text(text),))
+
+
+def assistant(text: str = "", *calls: ToolCall) -> Message:
+    content = (Text(text),) if text else ()
+    return Message(id=MessageId("a"), role=Role.ASSISTANT, content=content, tool_calls=calls)
+
+
+def result(call_id: str, text: str) -> Message:
+    return Message(
+        id=MessageId("t"), role=Role.TOOL, content=(Text(text),), tool_call_id=CallId(call_id)
+    )
+
+
+def asking(*messages: Message | str, tools: Sequence[ToolDescriptor] = ()) -> ModelRequest:
+    """A request with this transcript; a plain string is what a user says."""
+    return ModelRequest(
+        system_prompt="You are a test.",
+        messages=[user(said) if isinstance(said, str) else said for said in messages],
+        tools=tools,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An answer once it is over: chunks in order, neighbours of one kind or call joined."""
+
+    chunks: tuple[ModelChunk, ...]
+    lists: int
+
+    @property
+    def text(self) -> str:
+        return "".join(chunk.text for chunk in self.chunks if isinstance(chunk, TextChunk))
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(chunk.text for chunk in self.chunks if isinstance(chunk, ReasoningChunk))
+
+    @property
+    def calls(self) -> dict[CallId, tuple[str, str]]:
+        """Name and arguments of each call; arguments before their call has opened are a KeyError."""
+        calls: dict[CallId, tuple[str, str]] = {}
+        for chunk in self.chunks:
+            if isinstance(chunk, CallOpened):
+                assert chunk.id not in calls
+                calls[chunk.id] = (chunk.name, "")
+            elif isinstance(chunk, CallArguments):
+                name, before = calls[chunk.id]
+                calls[chunk.id] = (name, before + chunk.args_delta)
+        return calls
+
+    @property
+    def finished(self) -> Finished:
+        last = self.chunks[-1]
+        assert isinstance(last, Finished)
+        assert sum(isinstance(chunk, Finished) for chunk in self.chunks) == 1
+        return last
+
+
+async def hear(model: LanguageModel, request: ModelRequest) -> Heard:
+    """Listen until the answer is over."""
+    arrived: list[ModelChunk] = []
+    lists = await listen(model, request, arrived)
+    return Heard(tuple(joined(arrived)), lists)
+
+
+async def listen(model: LanguageModel, request: ModelRequest, arrived: list[ModelChunk]) -> int:
+    """Like `hear`, with the chunks at hand also when it fails; answers how many lists they came in."""
+    lists = 0
+    async with model.stream(request) as stream:
+        async for chunks in stream:
+            assert chunks
+            arrived += chunks
+            lists += 1
+    return lists
+
+
+def joined(chunks: Sequence[ModelChunk]) -> list[ModelChunk]:
+    """The same chunks, neighbours of one kind or call made one."""
+    whole: list[ModelChunk] = []
+    for chunk in chunks:
+        match whole[-1] if whole else None, chunk:
+            case TextChunk(before), TextChunk(text):
+                whole[-1] = TextChunk(before + text)
+            case ReasoningChunk(before), ReasoningChunk(text):
+                whole[-1] = ReasoningChunk(before + text)
+            case CallArguments(id_, before), CallArguments(other, text) if id_ == other:
+                whole[-1] = CallArguments(id_, before + text)
+            case _:
+                whole.append(chunk)
+    return whole

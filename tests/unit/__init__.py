@@ -1,0 +1,1 @@
+"""Pure rules and single parts, without a database and without a network."""
