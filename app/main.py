@@ -1,12 +1,13 @@
 """The HTTP application: faces, error handlers and bounds around a house that is already open."""
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from app.api import agents, health, runs, stream_tokens, threads, tickets
 from app.settings import Settings
 from app.transport import errors
 from app.transport.auth import Doorkeeper
 from app.transport.bounds import BoundedBody
+from app.transport.headers import require_readable
 from app.transport.sse import StreamOptions
 from app.wiring import House
 
@@ -28,6 +29,8 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
         description=_DESCRIPTION,
         docs_url="/docs",
         redoc_url=None,
+        redirect_slashes=False,
+        dependencies=[Depends(require_readable)],
     )
     app.state.desk = house.desk
     app.state.worker = house.worker

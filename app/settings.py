@@ -10,7 +10,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class Settings(BaseSettings):
     """Every setting, with its default and one sentence. Times are in seconds."""
 
-    model_config = SettingsConfigDict(env_prefix="HOLDFAST_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="HOLDFAST_", env_ignore_empty=True, extra="ignore", frozen=True
+    )
 
     host: str = Field(
         "127.0.0.1", description="Address to listen on; others than loopback need keys."
@@ -77,3 +79,9 @@ class Settings(BaseSettings):
         "info", description="Least level to log."
     )
     log_json: bool = Field(False, description="Log lines as JSON.")
+    url: str | None = Field(
+        None,
+        description="Server that `run`, `decide`, `tail` and `doctor` ask; "
+        "by default this machine's, at HOLDFAST_PORT.",
+    )
+    api_key: str | None = Field(None, repr=False, description="API key that they send to it.")

@@ -144,7 +144,7 @@ async def _furnish(
     )
     handlers = {EVENTS_CHANNEL: relay.heard, CANCEL_CHANNEL: liveness.heard}
     background = await stack.enter_async_context(_Background.open())
-    background.always(writer.run)
+    background.start(writer.run())
     background.always(relay.run)
     background.always(lambda: listen(database, handlers, on_connected=hub.hint_all))
     background.every(settings.log_poll, relay.catch_up)
@@ -201,7 +201,16 @@ class _Background:
                     task.cancel()
 
     def start(self, work: Coroutine[None, None, None]) -> None:
-        self._started.append(self._tasks.create_task(work))
+        """Work without which the house can't stand: when it breaks, all of it stops, loudly."""
+
+        async def watched() -> None:
+            try:
+                await work
+            except Exception:
+                log.exception("background_work_broke")
+                raise
+
+        self._started.append(self._tasks.create_task(watched()))
 
     def always(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Work that is begun again whenever the database has broken it off."""
@@ -210,8 +219,8 @@ class _Background:
             while True:
                 try:
                     await work()
-                except* DATABASE_AWAY as errors:
-                    log.warning("restarted", error=repr(errors.exceptions[0])[:200])
+                except DATABASE_AWAY as error:
+                    log.warning("restarted", error=repr(error)[:200])
                 await _pause(0.5)
 
         self.start(again_and_again())

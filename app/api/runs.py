@@ -1,12 +1,10 @@
 """Runs over HTTP: start, read, follow, decide, cancel."""
 
-import re
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
+from app.api.run_lists import RunQuery, page_of_runs
 from app.api.schemas.common import Page, Problem, Uuid
 from app.api.schemas.messages import message_out
 from app.api.schemas.runs import (
@@ -19,22 +17,22 @@ from app.api.schemas.runs import (
     run_out,
 )
 from app.api.schemas.tickets import DecisionsIn, decision_result_out, ticket_out
-from app.api.streams import AfterId, Deltas, LastEventId, Named, Types, event_stream, events_page
+from app.api.streams import Readable, Reading, read_events
 from app.clock import new_id
 from app.control import reading
 from app.control.cancel import cancel
 from app.control.decide import decide
+from app.control.desk import Desk
 from app.control.start import StartRequest, ToExecute
 from app.control.waiting import until_rest
 from app.dispatch.launch import start_run
+from app.dispatch.worker import Worker
 from app.domain.errors import Invalid, TooLarge
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.json_values import compact
 from app.domain.messages import message_to_json
 from app.domain.principals import Principal
-from app.domain.runs import RunFilter, RunStatus
 from app.events.follow import Scope, follow
-from app.transport import cursors
 from app.transport.deps import (
     DeskDep,
     PrincipalDep,
@@ -43,9 +41,14 @@ from app.transport.deps import (
     WorkerDep,
     stream_reader,
 )
-from app.transport.sse import FrameShape, stream
-
-MOST_WAIT = 60
+from app.transport.headers import (
+    MOST_WAIT,
+    preferred_wait,
+    tagged,
+    traceparent,
+    wants_event_stream,
+)
+from app.transport.sse import EventStream, StreamOptions
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 _problems: dict[int | str, dict[str, Any]] = {
@@ -78,24 +81,34 @@ async def start_a_run(
     worker: WorkerDep,
     principal: PrincipalDep,
     options: StreamOptionsDep,
-    prefer: Annotated[str | None, Header(description="`wait=N`: answer when it rests.")] = None,
+    prefer: Annotated[
+        str | None, Header(description="`wait=N`: answer when it is done or waits for somebody.")
+    ] = None,
 ) -> Response:
     """Start a run. It goes on whether anybody listens or not."""
-    start = _start_request(body, desk.limits.message_bytes, request.headers.get("traceparent"))
-    wants_stream = "text/event-stream" in request.headers.get("accept", "")
-    seconds = _preferred_wait(prefer)
-    if not wants_stream:
-        started = await start_run(desk, worker, principal, start)
-        record = started.record
-        rests = seconds is not None and await until_rest(
-            desk, principal.tenant, record.thread_id, record.id, seconds
-        )
-        view = await reading.run(desk, principal, record.id) if rests else record
-        return JSONResponse(
-            run_out(view).model_dump(mode="json", exclude_none=False),
-            status_code=200 if rests else 202,
-            headers={"Location": f"/v1/runs/{record.id}"},
-        )
+    start = _start_request(body, desk.limits.message_bytes, traceparent(request))
+    if wants_event_stream(request):
+        return await _started_stream(desk, worker, principal, start, options)
+    record = (await start_run(desk, worker, principal, start)).record
+    view, rests = reading.RunView(record), False
+    if seconds := preferred_wait(request):
+        rests = await until_rest(desk, principal.tenant, record.thread_id, record.id, seconds)
+        view = await reading.view(desk, principal.tenant, record.id)
+    return Response(
+        run_out(view).model_dump_json(),
+        status_code=200 if rests else 202,
+        headers={"Location": f"/v1/runs/{record.id}"},
+        media_type="application/json",
+    )
+
+
+async def _started_stream(
+    desk: Desk,
+    worker: Worker | None,
+    principal: Principal,
+    start: StartRequest,
+    options: StreamOptions,
+) -> EventStream:
     # Listening begins before the run does, so that its first event needs no look into the log.
     subscription = desk.hub.subscribe(principal.tenant, start.thread_id)
     try:
@@ -104,94 +117,59 @@ async def start_a_run(
         subscription.close()
         raise
     record = started.record
-    live = isinstance(started, ToExecute)
-    if not live:
+    is_live = isinstance(started, ToExecute)
+    if not is_live:
         subscription.close()
-    heard = follow(
+    follower = follow(
         desk.database.hot,
         desk.hub,
         Scope(principal.tenant, record.thread_id, record.id),
         after=record.events_from - 1,
         heartbeat=options.heartbeat,
-        subscription=subscription if live else None,
+        subscription=subscription if is_live else None,
     )
-    return stream(
-        heard,
-        FrameShape(),
-        options,
-        {
-            "Location": f"/v1/runs/{record.id}/events",
-            "Content-Location": f"/v1/runs/{record.id}",
-        },
-    )
+    headers = {
+        "Location": f"/v1/runs/{record.id}/events",
+        "Content-Location": f"/v1/runs/{record.id}",
+    }
+    return EventStream(follower, options, headers=headers)
 
 
 @router.get("", responses={400: {"model": Problem, "description": "Bad cursor"}})
 async def list_runs(
     desk: DeskDep,
     principal: PrincipalDep,
+    query: Annotated[RunQuery, Depends()],
     thread_id: Uuid | None = None,
-    agent_id: str | None = None,
-    status: RunStatus | None = None,
-    created_after: datetime | None = None,
-    created_before: datetime | None = None,
-    cursor: Annotated[str | None, Query(max_length=2000)] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Page[RunOut]:
-    """Runs, newest first. A cursor is good for the filters it came with."""
-    wanted = RunFilter(
-        thread_id=None if thread_id is None else ThreadId(thread_id),
-        agent_id=None if agent_id is None else AgentId(agent_id),
-        status=status,
-        created_after=created_after,
-        created_before=created_before,
-    )
-    return await page_of_runs(desk, principal, wanted, cursor, limit)
+    """Runs, newest first. `metadata.KEY=TEXT` picks those that were started with it."""
+    thread = None if thread_id is None else ThreadId(thread_id)
+    return await page_of_runs(desk, principal, query, thread)
 
 
-async def page_of_runs(
-    desk: DeskDep, principal: Principal, wanted: RunFilter, cursor: str | None, limit: int
-) -> Page[RunOut]:
-    query = {
-        "list": "runs",
-        "thread_id": wanted.thread_id,
-        "agent_id": wanted.agent_id,
-        "status": wanted.status,
-        "created_after": wanted.created_after,
-        "created_before": wanted.created_before,
-    }
-    place = cursors.decode(query, cursor)
-    found = await reading.run_page(
-        desk,
-        principal,
-        wanted,
-        before=None if place is None else (place[0], RunId(place[1])),
-        limit=limit + 1,
-    )
-    shown = found[:limit]
-    has_more = len(found) > limit
-    return Page[RunOut](
-        items=[run_out(record) for record in shown],
-        next_cursor=cursors.encode(query, shown[-1].created_at, shown[-1].id) if has_more else None,
-        has_more=has_more,
-    )
-
-
-@router.get("/{run_id}", responses=_problems)
+@router.get(
+    "/{run_id}",
+    response_model=RunOut,
+    responses={304: {"description": "Still what `If-None-Match` names"}, **_problems},
+)
 async def read_a_run(
     run_id: Uuid,
+    request: Request,
     desk: DeskDep,
     principal: PrincipalDep,
     wait: Wait = None,
-    include: Annotated[str | None, Query(description="`state`: the run's state too.")] = None,
-) -> RunOut:
+    include: Annotated[
+        Literal["state"] | None, Query(description="`state`: the run's state too.")
+    ] = None,
+) -> Response:
     """A run as it stands; with `?wait=N` as soon as it is done or waits for somebody."""
     view = await reading.run(desk, principal, RunId(run_id))
     if wait:
         record = view.run
         await until_rest(desk, principal.tenant, record.thread_id, record.id, wait)
         view = await reading.run(desk, principal, RunId(run_id))
-    return run_out(view, with_state=include == "state")
+    body = run_out(view, with_state=include == "state").model_dump_json().encode()
+    return tagged(request, body)
 
 
 @router.get(
@@ -211,36 +189,20 @@ async def follow_a_run(
     request: Request,
     desk: DeskDep,
     options: StreamOptionsDep,
-    last_event_id: LastEventId = None,
-    after: AfterId = None,
-    from_: Annotated[str | None, Query(alias="from", pattern="^(start|now)$")] = None,
-    types: Types = None,
-    deltas: Deltas = True,
-    named: Named = False,
+    wish: Annotated[Reading, Depends()],
     follow: Annotated[bool, Query(description="Stay open while it waits; end when done.")] = False,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
     stream_token: StreamToken = None,
 ) -> Response:
     """The run's events: with `Accept: text/event-stream` as they happen, otherwise as a page."""
     reader = stream_reader(request, stream_token, run_id=RunId(run_id), thread_id=None)
     record = (await reading.run(desk, reader, RunId(run_id))).run
-    scope = Scope(reader.tenant, record.thread_id, record.id, until_done=follow)
-    snapshot = f"/v1/runs/{record.id}/snapshot"
-    cursor = last_event_id if last_event_id is not None else after
-    if "text/event-stream" not in request.headers.get("accept", ""):
-        if request.url.path.endswith("/stream") is False:
-            return await events_page(desk, scope, cursor, record.events_from - 1, limit, snapshot)
-    return await event_stream(
-        desk,
-        scope,
-        cursor=cursor,
-        begin=record.events_from - 1,
-        from_now=from_ == "now",
+    readable = Readable(
+        Scope(reader.tenant, record.thread_id, record.id, until_done=follow),
+        before_first=record.events_from - 1,
         is_done=record.is_done,
-        shape=(types, deltas, named),
-        options=options,
-        snapshot=snapshot,
+        snapshot=f"/v1/runs/{record.id}/snapshot",
     )
+    return await read_events(request, desk, readable, wish, options)
 
 
 @router.get("/{run_id}/snapshot", responses=_problems)
@@ -304,7 +266,7 @@ async def cancel_a_run(
         settled = await until_rest(
             desk, principal.tenant, run.thread_id, run.id, wait, only_done=True
         )
-        run = (await reading.run(desk, principal, run.id)).run
+        run = (await reading.view(desk, principal.tenant, run.id)).run
     response.status_code = 200 if settled else 202
     return run_out(run)
 
@@ -331,8 +293,3 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
         digest=body.fingerprint(),
         traceparent=traceparent,
     )
-
-
-def _preferred_wait(prefer: str | None) -> int | None:
-    found = re.search(r"\bwait=(\d{1,4})\b", prefer or "")
-    return None if found is None else min(int(found.group(1)), MOST_WAIT)

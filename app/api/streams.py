@@ -1,61 +1,131 @@
 """What the streams of runs and threads share: their cursors, filters, pages and endings."""
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
 
-from fastapi import Header, Query, Response
+from fastapi import Header, Query, Request, Response
 
 from app.control.desk import Desk
-from app.events.follow import Scope, check_cursor, follow, newest, parse_cursor, read_page
-from app.transport.sse import StreamOptions, stream, wanted
+from app.domain.errors import Invalid
+from app.domain.events import DELTA_EVENTS, AgentEvent
+from app.events.follow import (
+    Filter,
+    Scope,
+    check_cursor,
+    follow,
+    newest,
+    parse_cursor,
+    read_page,
+)
+from app.events.frames import Frame
+from app.transport.headers import wants_event_stream
+from app.transport.sse import EventStream, StreamOptions
 
-LastEventId = Annotated[
-    str | None,
-    Header(alias="Last-Event-ID", description="The last id that you have seen. Wins over `after`."),
-]
-AfterId = Annotated[str | None, Query(max_length=30, description="Begin after this event.")]
-Types = Annotated[
-    str | None, Query(max_length=1000, description="Only these event types, separated by commas.")
-]
-Deltas = Annotated[
-    bool, Query(description="`0` leaves out pieces of messages that come whole later.")
-]
-Named = Annotated[bool, Query(description="`1` adds `event:` lines with the event's type.")]
+EVENT_TYPES = frozenset(event.event_type for event in get_args(AgentEvent))
+
+Cursor = Annotated[str | None, Query(max_length=30, include_in_schema=False)]
 
 
-async def event_stream(
-    desk: Desk,
-    scope: Scope,
-    *,
-    cursor: str | None,
-    begin: int,
-    from_now: bool,
-    is_done: bool,
-    shape: tuple[str | None, bool, bool],
-    options: StreamOptions,
-    snapshot: str,
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a client wants to read events. A browser keeps its URL and adds the header: that wins."""
+
+    last_event_id: Annotated[
+        str | None,
+        Header(alias="Last-Event-ID", description="The last id seen. Wins over `after`."),
+    ] = None
+    after: Annotated[str | None, Query(max_length=30, description="Begin after this id.")] = None
+    cursor: Cursor = None
+    starting_after: Cursor = None
+    begin: Annotated[
+        Literal["start", "now"],
+        Query(
+            alias="from", description="Where to begin without an id: at the first event, or now."
+        ),
+    ] = "start"
+    types: Annotated[
+        str | None, Query(max_length=1000, description="Only these types, separated by commas.")
+    ] = None
+    deltas: Annotated[
+        bool, Query(description="`0` leaves out pieces of messages that come whole later.")
+    ] = True
+    named: Annotated[bool, Query(description="`1` adds `event:` lines with the event's type.")] = (
+        False
+    )
+    limit: Annotated[int, Query(ge=1, le=500, description="Of a page.")] = 100
+
+    @property
+    def cursor_text(self) -> str | None:
+        for given in (self.last_event_id, self.after, self.cursor, self.starting_after):
+            if given is not None:
+                return given
+        return None
+
+    def wanted(self) -> Filter | None:
+        """What passes; None when everything does."""
+        chosen = None if self.types is None else frozenset(self.types.split(","))
+        if unknown := sorted((chosen or frozenset()) - EVENT_TYPES):
+            raise Invalid("invalid_request", f"query.types: there is no type {unknown[0]!r}.")
+        if chosen is None and self.deltas:
+            return None
+
+        def passes(frame: Frame) -> bool:
+            if not self.deltas and frame.event_type in DELTA_EVENTS:
+                return False
+            return chosen is None or frame.event_type in chosen
+
+        return passes
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What is to be read: a scope, the number before its first event, and where to look instead."""
+
+    scope: Scope
+    before_first: int
+    is_done: bool
+    snapshot: str
+
+
+async def read_events(
+    request: Request, desk: Desk, readable: Readable, reading: Reading, options: StreamOptions
 ) -> Response:
-    """Follow a scope from a cursor, from its beginning, or from now."""
-    pool = desk.database.hot
-    after = begin if cursor is None else max(parse_cursor(cursor), 0)
-    if cursor is None and from_now:
-        after = await newest(pool, scope)
-    has_more = await check_cursor(pool, scope, after, snapshot)
-    if is_done and not has_more:
+    """Events as they happen when a stream is asked for, as a page otherwise."""
+    wanted = reading.wanted()
+    after = await _after(desk, readable, reading)
+    has_more = await check_cursor(desk.database.hot, readable.scope, after, readable.snapshot)
+    if not wants_event_stream(request) and not request.url.path.endswith("/stream"):
+        return await _page(desk, readable.scope, after, reading.limit, wanted)
+    if readable.is_done and not has_more:
         return Response(status_code=204)
-    heard = follow(pool, desk.hub, scope, after=after, heartbeat=options.heartbeat)
-    return stream(heard, wanted(*shape), options)
+    follower = follow(
+        desk.database.hot,
+        desk.hub,
+        readable.scope,
+        after=after,
+        heartbeat=options.heartbeat,
+        wanted=wanted,
+    )
+    return EventStream(follower, options, named=reading.named)
 
 
-async def events_page(
-    desk: Desk, scope: Scope, cursor: str | None, begin: int, limit: int, snapshot: str
+async def _after(desk: Desk, readable: Readable, reading: Reading) -> int:
+    """The number of the last event that the client doesn't need any more."""
+    text = reading.cursor_text
+    if text is not None:
+        return parse_cursor(text)
+    if reading.begin == "now":
+        return await newest(desk.database.hot, readable.scope)
+    return readable.before_first
+
+
+async def _page(
+    desk: Desk, scope: Scope, after: int, limit: int, wanted: Filter | None
 ) -> Response:
-    """The next events as a list."""
-    pool = desk.database.hot
-    after = begin if cursor is None else parse_cursor(cursor)
-    await check_cursor(pool, scope, after, snapshot)
-    frames, has_more = await read_page(pool, scope, after, limit)
-    items = b",".join(frame.json for frame in frames)
+    """The next events as a list; whoever polls goes on with its `next_cursor`, full or not."""
+    frames, has_more = await read_page(desk.database.hot, scope, after, limit)
     last = frames[-1].seq if frames else after
+    items = b",".join(frame.json for frame in frames if wanted is None or wanted(frame))
     more = b"true" if has_more else b"false"
     body = b'{"items":[%s],"next_cursor":"%d","has_more":%s}' % (items, last, more)
     return Response(body, media_type="application/json")

@@ -2,20 +2,18 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.api.runs import page_of_runs
-from app.api.schemas.common import Page, Problem, Uuid
+from app.api.run_lists import RunQuery, page_of_runs
+from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Seq, Str, Uuid
 from app.api.schemas.messages import MessageOut, message_out
 from app.api.schemas.runs import EventsPage, RunOut
 from app.api.schemas.threads import ThreadChange, ThreadIn, ThreadOut, thread_out
-from app.api.streams import AfterId, Deltas, LastEventId, Named, Types, event_stream, events_page
+from app.api.streams import Readable, Reading, read_events
 from app.clock import new_id
 from app.control import reading, threads
-from app.domain.errors import BadCursor
 from app.domain.ids import RunId, ThreadId
 from app.domain.messages import Visibility
-from app.domain.runs import RunFilter, RunStatus
 from app.events.follow import Scope
 from app.transport import cursors
 from app.transport.deps import (
@@ -31,7 +29,9 @@ _problems: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "descripti
 
 
 @router.post("", status_code=201, responses={409: {"model": Problem, "description": "Id taken"}})
-async def make_a_thread(body: ThreadIn, desk: DeskDep, principal: PrincipalDep) -> ThreadOut:
+async def make_a_thread(
+    body: ThreadIn, desk: DeskDep, principal: PrincipalDep, response: Response
+) -> ThreadOut:
     """An empty thread. Starting a run makes one too."""
     parent = body.parent_thread_id
     thread = await threads.create(
@@ -43,6 +43,7 @@ async def make_a_thread(body: ThreadIn, desk: DeskDep, principal: PrincipalDep) 
         parent_thread_id=None if parent is None else ThreadId(parent),
         metadata=body.metadata,
     )
+    response.headers["Location"] = f"/v1/threads/{thread.id}"
     return thread_out(thread)
 
 
@@ -50,9 +51,9 @@ async def make_a_thread(body: ThreadIn, desk: DeskDep, principal: PrincipalDep) 
 async def list_threads(
     desk: DeskDep,
     principal: PrincipalDep,
-    resource_id: Annotated[str | None, Query(max_length=500)] = None,
-    cursor: Annotated[str | None, Query(max_length=2000)] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    resource_id: Annotated[Str | None, Query(max_length=500)] = None,
+    cursor: ListCursor = None,
+    limit: ListLimit = 50,
 ) -> Page[ThreadOut]:
     """Threads, newest first."""
     query = {"list": "threads", "resource_id": resource_id}
@@ -64,12 +65,11 @@ async def list_threads(
         before=None if place is None else (place[0], ThreadId(place[1])),
         limit=limit + 1,
     )
-    shown = found[:limit]
-    has_more = len(found) > limit
-    return Page[ThreadOut](
-        items=[thread_out(thread) for thread in shown],
-        next_cursor=cursors.encode(query, shown[-1].created_at, shown[-1].id) if has_more else None,
-        has_more=has_more,
+    return Page[ThreadOut].of(
+        found,
+        limit,
+        show=thread_out,
+        cursor=lambda thread: cursors.encode(query, thread.created_at, thread.id),
     )
 
 
@@ -104,19 +104,26 @@ async def read_messages(
     thread_id: Uuid,
     desk: DeskDep,
     principal: PrincipalDep,
-    after: Annotated[int | None, Query(ge=0, description="Only messages behind this seq.")] = None,
-    before: Annotated[int | None, Query(ge=0, description="Only messages before this seq.")] = None,
+    after: Annotated[Seq | None, Query(description="Only messages behind this seq.")] = None,
+    before: Annotated[Seq | None, Query(description="Only messages before this seq.")] = None,
     order: Literal["asc", "desc"] = "asc",
     run_id: Uuid | None = None,
     visibility: Literal["all", "internal", "any"] = "all",
-    cursor: Annotated[str | None, Query(max_length=30)] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: ListCursor = None,
+    limit: ListLimit = 50,
 ) -> Page[MessageOut]:
     """The log, by sequence; internal messages only when asked for."""
-    if cursor is not None:
-        if not cursor.isascii() or not cursor.isdigit():
-            raise BadCursor("cursor_invalid", "This isn't a cursor of this list.")
-        after, before = (int(cursor), before) if order == "asc" else (after, int(cursor))
+    query = {
+        "list": f"messages of {thread_id}",
+        "after": after,
+        "before": before,
+        "order": order,
+        "run_id": run_id,
+        "visibility": visibility,
+    }
+    seq = cursors.decode_seq(query, cursor)
+    if seq is not None:
+        after, before = (seq, before) if order == "asc" else (after, seq)
     found = await reading.message_page(
         desk,
         principal,
@@ -128,27 +135,21 @@ async def read_messages(
         visibility=None if visibility == "any" else Visibility(visibility),
         limit=limit + 1,
     )
-    shown = found[:limit]
-    has_more = len(found) > limit
-    return Page[MessageOut](
-        items=[message_out(entry) for entry in shown],
-        next_cursor=str(shown[-1].seq) if has_more else None,
-        has_more=has_more,
+    return Page[MessageOut].of(
+        found,
+        limit,
+        show=message_out,
+        cursor=lambda entry: cursors.encode_seq(query, entry.seq),
     )
 
 
 @router.get("/{thread_id}/runs", responses=_problems)
 async def list_runs_of_a_thread(
-    thread_id: Uuid,
-    desk: DeskDep,
-    principal: PrincipalDep,
-    status: RunStatus | None = None,
-    cursor: Annotated[str | None, Query(max_length=2000)] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    thread_id: Uuid, desk: DeskDep, principal: PrincipalDep, query: Annotated[RunQuery, Depends()]
 ) -> Page[RunOut]:
+    """The thread's runs, newest first."""
     await reading.thread(desk, principal, ThreadId(thread_id))
-    wanted = RunFilter(thread_id=ThreadId(thread_id), status=status)
-    return await page_of_runs(desk, principal, wanted, cursor, limit)
+    return await page_of_runs(desk, principal, query, ThreadId(thread_id))
 
 
 @router.get(
@@ -166,31 +167,16 @@ async def follow_a_thread(
     request: Request,
     desk: DeskDep,
     options: StreamOptionsDep,
-    last_event_id: LastEventId = None,
-    after: AfterId = None,
-    from_: Annotated[str | None, Query(alias="from", pattern="^(start|now)$")] = None,
-    types: Types = None,
-    deltas: Deltas = True,
-    named: Named = False,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    wish: Annotated[Reading, Depends()],
     stream_token: StreamToken = None,
 ) -> Response:
     """All events of the thread's runs, also of runs that somebody else starts; stays open."""
     reader = stream_reader(request, stream_token, run_id=None, thread_id=ThreadId(thread_id))
     await reading.thread(desk, reader, ThreadId(thread_id))
-    scope = Scope(reader.tenant, ThreadId(thread_id))
-    cursor = last_event_id if last_event_id is not None else after
-    snapshot = f"/v1/threads/{thread_id}/messages"
-    if "text/event-stream" not in request.headers.get("accept", ""):
-        return await events_page(desk, scope, cursor, 0, limit, snapshot)
-    return await event_stream(
-        desk,
-        scope,
-        cursor=cursor,
-        begin=0,
-        from_now=from_ == "now",
+    readable = Readable(
+        Scope(reader.tenant, ThreadId(thread_id)),
+        before_first=0,
         is_done=False,
-        shape=(types, deltas, named),
-        options=options,
-        snapshot=snapshot,
+        snapshot=f"/v1/threads/{thread_id}/messages",
     )
+    return await read_events(request, desk, readable, wish, options)

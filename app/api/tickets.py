@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from app.api.schemas.common import Page, Problem, Uuid
+from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Str, Uuid
 from app.api.schemas.tickets import TicketOut, ticket_out
 from app.control import reading
 from app.domain.ids import AgentId, RunId, TicketKey
@@ -20,11 +20,11 @@ async def list_tickets(
     desk: DeskDep,
     principal: PrincipalDep,
     status: Annotated[TicketStatus | None, Query(description="`open` for what waits.")] = None,
-    agent_id: str | None = None,
-    tool: str | None = None,
+    agent_id: Annotated[Str | None, Query(max_length=200)] = None,
+    tool: Annotated[Str | None, Query(max_length=200)] = None,
     run_id: Uuid | None = None,
-    cursor: Annotated[str | None, Query(max_length=2000)] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: ListCursor = None,
+    limit: ListLimit = 50,
 ) -> Page[TicketOut]:
     """Questions of all runs, newest first."""
     query = {"list": "tickets", "status": status, "agent": agent_id, "tool": tool, "run": run_id}
@@ -39,14 +39,11 @@ async def list_tickets(
         before=None if place is None else (place[0], TicketKey(place[1])),
         limit=limit + 1,
     )
-    shown = found[:limit]
-    has_more = len(found) > limit
-    return Page[TicketOut](
-        items=[ticket_out(ticket) for ticket in shown],
-        next_cursor=cursors.encode(query, shown[-1].created_at, shown[-1].key)
-        if has_more
-        else None,
-        has_more=has_more,
+    return Page[TicketOut].of(
+        found,
+        limit,
+        show=ticket_out,
+        cursor=lambda ticket: cursors.encode(query, ticket.created_at, ticket.key),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from app.control.desk import Desk
 from app.domain.errors import NotFound
 from app.domain.events import OpenParts, open_parts_of
-from app.domain.ids import AgentId, RunId, ThreadId, TicketKey
+from app.domain.ids import AgentId, RunId, Tenant, ThreadId, TicketKey
 from app.domain.messages import LoggedMessage, Visibility
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunFilter, Running, RunRecord, Waiting
@@ -44,13 +44,18 @@ def thread_not_found(thread_id: ThreadId) -> NotFound:
 
 async def run(desk: Desk, principal: Principal, run_id: RunId) -> RunView:
     principal.require(Scope.RUNS_READ)
+    return await view(desk, principal.tenant, run_id)
+
+
+async def view(desk: Desk, tenant: Tenant, run_id: RunId) -> RunView:
+    """For whoever has just changed the run, and may know what came of it."""
     async with desk.database.reading() as connection:
-        record = await runs.get(connection, principal.tenant, run_id)
+        record = await runs.get(connection, tenant, run_id)
         if record is None:
             raise run_not_found(run_id)
         if not isinstance(record.state, Waiting):
             return RunView(record)
-        unsettled = await tickets.unsettled_of_run(connection, principal.tenant, run_id)
+        unsettled = await tickets.unsettled_of_run(connection, tenant, run_id)
     return RunView(record, _open_ones(unsettled))
 
 

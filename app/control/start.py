@@ -1,6 +1,7 @@
 """Start a run: here and now when this process has room and the thread is free, otherwise in line."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from app import telemetry
@@ -140,7 +141,7 @@ async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | 
     desk.publisher.publish(
         Batch(run.tenant, run.thread_id, run.id, admitted.event_seq, [created], now)
     )
-    record = _record(desk, run, Running(worker), admitted.event_seq, attempt=1, first_seq=first)
+    record = _record(run, Running(worker), now, admitted.event_seq, first_seq=first)
     return ToExecute(record, run.messages, first, admitted.event_seq)
 
 
@@ -207,7 +208,7 @@ async def _stand_in_line(
         await deliveries.enqueue(connection, RunKey(run.tenant, run.thread_id, run.id, 0))
     created = _created(run, RunStatus.CREATED, position=position)
     transaction.say(run.tenant, run.thread_id, run.id, created)
-    return _record(desk, run, Created(not occupied), events_from, attempt=0, first_seq=None)
+    return _record(run, Created(not occupied), transaction.now, events_from, first_seq=None)
 
 
 def _created(run: NewRun, status: RunStatus, *, position: int) -> RunCreated:
@@ -216,16 +217,10 @@ def _created(run: NewRun, status: RunStatus, *, position: int) -> RunCreated:
 
 
 def _record(
-    desk: Desk,
-    run: NewRun,
-    state: RunState,
-    events_from: int,
-    *,
-    attempt: int,
-    first_seq: int | None,
+    run: NewRun, state: RunState, at: datetime, events_from: int, *, first_seq: int | None
 ) -> RunRecord:
     """The record as it was just written, without reading it back."""
-    now = desk.clock.now()
+    executes = isinstance(state, Running)
     consumed = (
         None
         if first_seq is None
@@ -250,11 +245,11 @@ def _record(
         run_state=None,
         metadata=run.metadata,
         started_by=run.started_by,
-        attempt=attempt,
+        attempt=1 if executes else 0,
         losses=0,
         cancel_requested_at=None,
-        created_at=now,
-        started_at=now if attempt else None,
-        updated_at=now,
+        created_at=at,
+        started_at=at if executes else None,
+        updated_at=at,
         events_from=events_from,
     )

@@ -4,6 +4,7 @@ Whatever happens in here, the run isn't left behind: it is done, it waits, anoth
 has been given up for another worker to claim.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ from app.agents.roster import Roster
 from app.clock import Clock
 from app.domain.checkpoints import Checkpoint, Said
 from app.domain.errors import InferenceFailed, OwnershipLost
-from app.domain.events import RunFinish, RunStart
+from app.domain.events import RunFinish, RunStart, StepEnd, StreamReset
 from app.domain.identity import run_identity
 from app.domain.messages import LoggedMessage
 from app.domain.runs import (
@@ -33,13 +34,14 @@ from app.events.writer import Writer
 from app.runtime.agent import ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun, Start
-from app.runtime.loop import Ending, Finished, HandedOver, Suspended, advance, fail
+from app.runtime.loop import Ending, Finished, HandedOver, Suspended, advance, fail, write_off
 from app.storage import deliveries, events, messages, runs, tickets, tool_calls
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.runs import RunKey
 
 MOST_LOSSES = 5
 """Workers that may be lost over a run without any progress before it is given up."""
+LET_GO_AGAIN = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +85,8 @@ class Execution:
 
     bench: Workbench
     claimed: ClaimedRun
+    stopping: asyncio.Event
+    """Set when this process is about to end."""
     interruption: Interruption = field(default_factory=Interruption)
 
     @property
@@ -101,10 +105,10 @@ class Execution:
             except OwnershipLost:
                 telemetry.ownership_lost.inc()
                 log.warning("ownership_lost", attempt=record.attempt)
-                await self._give_up_if_possible(failed=False)
+                await self._let_go()
             except Exception:
                 log.exception("execution_failed", attempt=record.attempt)
-                await self._give_up_if_possible(failed=True)
+                await self._let_go()
 
     async def _carry_out(self) -> None:
         record = self.record
@@ -126,7 +130,9 @@ class Execution:
         run = await self._load(journal, agent)
         if record.losses > MOST_LOSSES:
             self._report(
-                await fail(run, WORKER_LOST, f"{record.losses} workers were lost over this run")
+                await write_off(
+                    run, WORKER_LOST, f"{record.losses} workers were lost over this run"
+                )
             )
             return
         self._report(await self._advance(run))
@@ -214,6 +220,11 @@ class Execution:
         start = Start() if self._is_new else await self._where_it_stood()
         if not start.continues:
             journal.say(RunStart(identity, record.lineage.parent_run_id), None)
+        elif start.step_begun:
+            # Begun again, under the same number, once the run goes on.
+            if not start.calls:
+                journal.say(StreamReset("agent_version_unavailable"), record.steps + 1)
+            journal.say(StepEnd(), record.steps + 1)
         still_open = [ticket for ticket in start.tickets if ticket.decision is None]
         finish = RunFinish(
             identity=identity,
@@ -239,12 +250,24 @@ class Execution:
             )
         )
 
-    async def _give_up_if_possible(self, *, failed: bool) -> None:
-        """Without a database the sweeper finds the run, once this worker is gone or has let go."""
-        try:
-            await self._give_up(failed=failed)
-        except DATABASE_AWAY:
-            log.warning("run_not_released")
+    async def _let_go(self) -> None:
+        """Give up a run that went wrong here, if it still is ours; it counts as a loss.
+
+        Nobody else may claim it while this process lives and owns it. So an outage is waited for, unless
+        the process ends.
+        """
+        while True:
+            try:
+                await self._give_up(failed=True)
+                return
+            except DATABASE_AWAY:
+                log.warning("run_not_released")
+            try:
+                async with asyncio.timeout(LET_GO_AGAIN):
+                    await self.stopping.wait()
+                    return
+            except TimeoutError:
+                continue
 
     async def _give_up(self, *, failed: bool) -> None:
         """Let another worker continue at once, if the run still is ours to give."""

@@ -23,12 +23,17 @@ class Liveness:
         self._role = role
         self._interval = interval
         self._stopping = asyncio.Event()
+        self._beating = asyncio.Lock()
 
     async def beat(self) -> None:
         """One heartbeat; runs that somebody wants cancelled are interrupted."""
-        for tenant, run_id, reason in await workers.beat(
-            self._database.hot, self._worker.me, self._role, socket.gethostname(), os.getpid()
-        ):
+        async with self._beating:
+            if self._stopping.is_set():
+                return
+            wishes = await workers.beat(
+                self._database.hot, self._worker.me, self._role, socket.gethostname(), os.getpid()
+            )
+        for tenant, run_id, reason in wishes:
             self._worker.cancel(tenant, run_id, reason)
 
     async def run(self) -> None:
@@ -50,6 +55,7 @@ class Liveness:
         self._worker.cancel(Tenant(tenant), RunId(run_id), reason or None)
 
     async def stop(self) -> None:
-        """Leave the list of workers, once nothing is owned any more."""
+        """Leave the list of workers, once nothing is owned any more; no later beat may come back to it."""
         self._stopping.set()
-        await workers.leave(self._database.hot, self._worker.me)
+        async with self._beating:
+            await workers.leave(self._database.hot, self._worker.me)

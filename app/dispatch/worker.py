@@ -11,6 +11,9 @@ from app.domain.ids import RunId, Tenant, WorkerId
 from app.storage import hot
 from app.storage.runs import RunKey
 
+LAST_PATIENCE = 2.0
+"""Time for what was interrupted to end; whatever still hasn't is taken over by other workers."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -22,7 +25,7 @@ class Worker:
     ) -> None:
         self.me = me
         self._bench = bench
-        self._free = slots
+        self._slots = self._free = slots
         self._slot_freed = asyncio.Event()
         self._heartbeat_timeout = heartbeat_timeout
         self._executions: dict[tuple[Tenant, RunId], Execution] = {}
@@ -37,6 +40,7 @@ class Worker:
             self._tasks = tasks
             await self._stopping.wait()
             await self._idle.wait()
+            self._tasks = None
 
     # --- slots ----------------------------------------------------------------------------------
 
@@ -45,11 +49,14 @@ class Worker:
         if self._free <= 0 or self._tasks is None or self._stopping.is_set():
             return False
         self._free -= 1
+        self._idle.clear()
         return True
 
     def free(self) -> None:
         self._free += 1
         self._slot_freed.set()
+        if self._free == self._slots:
+            self._idle.set()
 
     async def reserve_within(self, seconds: float) -> bool:
         """Wait a little for a slot; False when other workers should have a chance instead."""
@@ -70,10 +77,11 @@ class Worker:
         """Execute a claimed run in a reserved slot."""
         if self._tasks is None:
             raise RuntimeError("the worker isn't running")
-        execution = Execution(self._bench, claimed)
+        execution = Execution(self._bench, claimed, self._stopping)
+        if self._stopping.is_set():
+            execution.interruption.hand_over(now=False)
         key = (claimed.record.tenant, claimed.record.id)
         self._executions[key] = execution
-        self._idle.clear()
         telemetry.runs_executing.inc()
         task = self._tasks.create_task(execution.carry_out())
         task.add_done_callback(lambda _: self._ended(key, execution))
@@ -83,8 +91,6 @@ class Worker:
             del self._executions[key]
         telemetry.runs_executing.dec()
         self.free()
-        if not self._executions:
-            self._idle.set()
 
     async def claim_and_launch(self, key: RunKey, dispatch_id: str | None) -> bool:
         """Claim a run for a reserved slot; False, with the slot free again, when it isn't to be had."""
@@ -137,7 +143,11 @@ class Worker:
         except TimeoutError:
             log.warning("handing_over_at_once", runs=self.executing)
             self._each(lambda execution: execution.interruption.hand_over(now=True))
-            await self._idle.wait()
+            try:
+                async with asyncio.timeout(LAST_PATIENCE):
+                    await self._idle.wait()
+            except TimeoutError:
+                log.error("left_behind", runs=self.executing)
 
     def _each(self, do: Callable[[Execution], None]) -> None:
         for execution in list(self._executions.values()):

@@ -6,7 +6,7 @@ A ticket is an authorization boundary, not a chat message: it is bound to the to
 its arguments and to the run, it can be used once, and it never changes after it left `open`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -17,7 +17,7 @@ from app.domain.ids import CallId, RunId, ThreadId, TicketKey
 from app.domain.json_values import Json, JsonObject, digest
 from app.domain.runs import WaitingReason
 from app.domain.times import wire_time
-from app.domain.tool_calls import ResumeMode
+from app.domain.tool_calls import CallState, ResumeMode, SuspensionRequest
 
 
 class TicketKind(StrEnum):
@@ -87,6 +87,52 @@ def allowed_actions(kind: TicketKind, mode: ResumeMode) -> frozenset[Action]:
 def arguments_digest(tool_name: str, arguments: Json) -> str:
     """What a decision may quote to say which call exactly it was made about."""
     return digest([tool_name, arguments])
+
+
+def ticket_name(suspension: SuspensionRequest, call_id: CallId, taken: Collection[str] = ()) -> str:
+    """What a ticket is called in its run: as the asker named it, else like its call.
+
+    A name that another open ticket has is made unique by the call's id.
+    """
+    name = (suspension.suspension_id or "").strip() or call_id
+    return f"{name}:{call_id}" if name in taken else name
+
+
+def ticket_for(
+    state: CallState,
+    suspension: SuspensionRequest,
+    *,
+    key: TicketKey,
+    run_id: RunId,
+    thread_id: ThreadId,
+    ticket_id: str,
+    kind: TicketKind,
+    at: datetime,
+    evidence: JsonObject | None = None,
+) -> Ticket:
+    """The question about one call, bound to the arguments that it would run with."""
+    name, arguments = state.call.name, state.effective_arguments
+    return Ticket(
+        key=key,
+        run_id=run_id,
+        thread_id=thread_id,
+        ticket_id=ticket_id,
+        kind=kind,
+        call_id=state.call.id,
+        step_index=state.step_index,
+        tool_name=name,
+        arguments=arguments,
+        args_digest=arguments_digest(name, arguments),
+        resume_mode=suspension.resume_mode,
+        allowed_actions=allowed_actions(kind, suspension.resume_mode),
+        response_schema=suspension.response_schema,
+        reason=suspension.action.strip() or None,
+        message=suspension.message,
+        status=TicketStatus.OPEN,
+        created_at=at,
+        updated_at=at,
+        evidence=evidence,
+    )
 
 
 def ticket_order(ticket: Ticket) -> tuple[str, str]:

@@ -5,7 +5,8 @@ cursor; anything else means: read the log. So it doesn't matter how hints travel
 No database connection is held while waiting.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -37,10 +38,12 @@ class Scope:
 
 Filter: TypeAlias = Callable[[Frame], bool]
 Heard: TypeAlias = Sequence[Frame] | None
-"""Some frames in order, or None: silence for as long as a heartbeat."""
+"""Some frames in order, or None: nothing to show for as long as a heartbeat."""
 
 
 class Follower:
+    """One reader of a scope. Close it when nobody reads on, also when nobody ever began to."""
+
     def __init__(
         self,
         pool: RawPool,
@@ -50,6 +53,7 @@ class Follower:
         after: int,
         caught_up: bool,
         heartbeat: float,
+        wanted: Filter | None,
     ) -> None:
         self._pool = pool
         self._scope = scope
@@ -57,19 +61,31 @@ class Follower:
         self._cursor = after
         self._behind = not caught_up
         self._heartbeat = heartbeat
+        self._wanted = wanted
+        self._at_finish = False
+        self._showed_at = asyncio.get_running_loop().time()
         subscription.cursor = after
 
-    async def frames(self) -> AsyncIterator[Heard]:
-        """Everything after the cursor, until the scope has nothing more to say."""
-        try:
-            while True:
-                heard = await self._read() if self._behind else await self._listen()
-                if heard is None or heard:
-                    yield heard
-                if heard and await self._is_over(heard):
+    async def frames(self) -> AsyncGenerator[Heard]:
+        """Everything wanted after the cursor, until the scope has nothing more to say."""
+        while True:
+            heard = await self._read() if self._behind else await self._listen()
+            shown = heard if self._wanted is None else list(filter(self._wanted, heard))
+            if shown:
+                yield shown
+                self._showed_at = asyncio.get_running_loop().time()
+            elif self._until_heartbeat() <= 0:
+                yield None
+                self._showed_at = asyncio.get_running_loop().time()
+            if heard:
+                self._at_finish = heard[-1].event_type == RUN_FINISH
+            if self._at_finish and not self._behind:
+                if await self._is_over():
                     return
-        finally:
-            self._subscription.close()
+                self._at_finish = False
+
+    def close(self) -> None:
+        self._subscription.close()
 
     async def _read(self) -> list[Frame]:
         stretch = await events.read_after(
@@ -87,10 +103,10 @@ class Follower:
             self._move(max(self._cursor, stretch.head))
         return [logged_frame(self._scope.thread_id, event) for event in stretch.events]
 
-    async def _listen(self) -> list[Frame] | None:
-        pushed = await self._subscription.next(self._heartbeat)
+    async def _listen(self) -> list[Frame]:
+        pushed = await self._subscription.next(self._until_heartbeat())
         if pushed is None:
-            return None
+            return []
         if not pushed:
             self._behind = True
         heard: list[Frame] = []
@@ -105,13 +121,18 @@ class Follower:
                 heard.append(frame)
         return heard
 
+    def _until_heartbeat(self) -> float:
+        """What others say, or nobody wants, doesn't keep a connection open."""
+        silent = asyncio.get_running_loop().time() - self._showed_at
+        return max(0.0, self._heartbeat - silent)
+
     def _move(self, cursor: int) -> None:
         self._cursor = cursor
         self._subscription.cursor = cursor
 
-    async def _is_over(self, heard: Sequence[Frame]) -> bool:
+    async def _is_over(self) -> bool:
         """A run's stream ends after a `run_finish` that is its last word for now."""
-        if self._scope.run_id is None or heard[-1].event_type != RUN_FINISH or self._behind:
+        if self._scope.run_id is None:
             return False
         standing = await runs.standing(self._pool, self._scope.tenant, self._scope.run_id)
         if standing is None or standing.status is RunStatus.DONE:
@@ -127,8 +148,9 @@ def follow(
     after: int,
     heartbeat: float,
     subscription: Subscription | None = None,
-) -> AsyncIterator[Heard]:
-    """Follow a scope from a cursor on.
+    wanted: Filter | None = None,
+) -> Follower:
+    """Follow a scope from a cursor on, and show what is wanted of it.
 
     Whoever has subscribed before the cursor's event was committed passes that subscription, and the
     log isn't read unless something is missing.
@@ -140,7 +162,8 @@ def follow(
         after=after,
         caught_up=subscription is not None,
         heartbeat=heartbeat,
-    ).frames()
+        wanted=wanted,
+    )
 
 
 async def check_cursor(pool: RawPool, scope: Scope, after: int, snapshot: str) -> bool:

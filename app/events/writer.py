@@ -33,7 +33,7 @@ RETRY_AWAY = 0.25
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Save:
     journal: Journal
     checkpoint: Checkpoint
@@ -62,6 +62,7 @@ class Writer:
         self._speech = asyncio.Event()
         self._saves: list[_Save] = []
         self._saving = asyncio.Event()
+        self._unanswered: set[_Save] = set()
 
     def journal(
         self,
@@ -83,10 +84,14 @@ class Writer:
         )
 
     async def run(self) -> None:
-        """Both lanes, until cancelled."""
-        async with asyncio.TaskGroup() as lanes:
-            lanes.create_task(self._flush_lane())
-            lanes.create_task(self._checkpoint_lane(lanes))
+        """Both lanes, until cancelled; then nobody is left waiting for an answer."""
+        try:
+            async with asyncio.TaskGroup() as lanes:
+                lanes.create_task(self._flush_lane())
+                lanes.create_task(self._checkpoint_lane(lanes))
+        finally:
+            for save in self._unanswered:
+                save.settle(OwnershipLost(save.checkpoint.run_id))
 
     # --- deltas -------------------------------------------------------------------------------
 
@@ -105,10 +110,25 @@ class Writer:
                 await self._flush(taken)
 
     async def _flush(self, taken: Sequence[tuple[Journal, list[Said]]]) -> None:
+        for journal, _ in taken:
+            journal.flush_begins()
+        try:
+            await self._flush_together(taken)
+        except Exception as error:  # noqa: BLE001  one bad row must not silence its neighbours
+            log.warning("flush_group_split", error=repr(error), runs=len(taken))
+            if len(taken) > 1:
+                for one in taken:
+                    await self._flush([one])
+            else:
+                taken[0][0].lose()
+        finally:
+            for journal, _ in taken:
+                journal.flush_ended()
+
+    async def _flush_together(self, taken: Sequence[tuple[Journal, list[Said]]]) -> None:
         at = self._clock.now()
         flushes = []
         for journal, said in taken:
-            journal.flush_begins()
             entries = [entry(one) for one in said]
             flushes.append(
                 Flush(journal.tenant, journal.thread_id, journal.run_id, journal.attempt, entries)
@@ -128,7 +148,6 @@ class Writer:
                 asyncio.get_running_loop().call_later(RETRY_LOCKED, self._wake, journal)
             else:
                 journal.lose()
-            journal.flush_ended()
 
     async def _write_flushes(self, flushes: Sequence[Flush], at: datetime) -> dict[int, int]:
         """Write once, also when a connection dies over the commit and nobody knows if it landed."""
@@ -166,7 +185,10 @@ class Writer:
         answer: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
         taken = journal.take()
         entries = [entry(one) for one in (*taken, *checkpoint.said)]
-        self._saves.append(_Save(journal, checkpoint, taken, entries, answer))
+        save = _Save(journal, checkpoint, taken, entries, answer)
+        self._unanswered.add(save)
+        answer.add_done_callback(lambda _: self._unanswered.discard(save))
+        self._saves.append(save)
         self._saving.set()
         return answer
 
@@ -216,7 +238,11 @@ class Writer:
                 if landed:
                     self._saved(save, landed[0], at)
                     return
+            except OwnershipLost as lost:
+                save.settle(lost)
+                return
             except Exception as error:  # noqa: BLE001  the run that asked gets it, and ends by it
+                save.journal.put_back(save.taken)
                 save.settle(error)
                 return
 

@@ -16,7 +16,7 @@ from app.domain.events import (
     ToolCallStart,
 )
 from app.domain.ids import CallId
-from app.domain.json_values import storable
+from app.domain.json_values import storable, storable_text
 from app.domain.messages import ToolCall
 from app.domain.runs import Usage
 from app.runtime.context import ActiveRun
@@ -46,6 +46,8 @@ class Reply:
 
 @dataclass(slots=True)
 class _OpenCall:
+    """A call as it will be stored: what a model calls it may hold what no store can keep."""
+
     id: CallId
     name: str
     arguments: list[str] = field(default_factory=list)
@@ -95,11 +97,13 @@ class _Collected:
             case ReasoningChunk(text):
                 self._run.say(ReasoningDelta(text))
             case CallOpened(call_id, name):
-                self._calls[call_id] = _OpenCall(call_id, name)
-                self._run.say(ToolCallStart(call_id, name))
+                call = _OpenCall(CallId(storable_text(call_id)), storable_text(name))
+                self._calls[call_id] = call
+                self._run.say(ToolCallStart(call.id, call.name))
             case CallArguments(call_id, delta):
-                self._calls[call_id].arguments.append(delta)
-                self._run.say(ToolCallDelta(call_id, delta))
+                call = self._calls[call_id]
+                call.arguments.append(delta)
+                self._run.say(ToolCallDelta(call.id, delta))
             case Finished():
                 self._finished = chunk
 
@@ -137,9 +141,12 @@ def _parse(arguments: str) -> Any:
     if not arguments.strip():
         return None
     try:
-        return storable(json.loads(arguments))
+        value = storable(json.loads(arguments))
+        # Python reads NaN, and numbers beyond its floats as infinite; neither is JSON.
+        json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         return _NOT_JSON
+    return value
 
 
 def _counted(usage: TokenUsage | None, model: str) -> Usage:

@@ -97,14 +97,14 @@ async def advance(run: ActiveRun) -> Ending:
 
 def _begin(run: ActiveRun) -> None:
     """Open a new activation, or void what a lost worker left half said and go on in the old one."""
-    if not run.start.continues:
-        run.say(
-            RunStart(run_identity(run.record, run.dispatch_id), run.record.lineage.parent_run_id)
-        )
+    if run.start.continues:
+        run.in_step = run.start.step_begun
+        if run.in_step and not run.open_calls:
+            run.say(StreamReset("takeover"))
         return
-    run.in_step = run.start.step_begun
-    if run.in_step and not run.open_calls:
-        run.say(StreamReset("takeover"))
+    run.say(RunStart(run_identity(run.record, run.dispatch_id), run.record.lineage.parent_run_id))
+    if any(state.step_index == run.steps for state in run.open_calls.values()):
+        _begin_step(run)
 
 
 async def _take_up(run: ActiveRun) -> Ending | None:
@@ -134,8 +134,7 @@ async def _take_up(run: ActiveRun) -> Ending | None:
 async def _step(run: ActiveRun) -> Ending | None:
     """One inference and the calls it asks for; None when the loop goes on."""
     if not run.in_step:
-        run.in_step = True
-        run.say(StepStart(run.new_message_id()))
+        _begin_step(run)
     reply = await infer(run)
     said = _assistant_message(run, reply)
     note = _note_of_malformed(run, reply)
@@ -152,6 +151,11 @@ async def _step(run: ActiveRun) -> Ending | None:
     return await finish(run, NaturalEnd(), [said])
 
 
+def _begin_step(run: ActiveRun) -> None:
+    run.in_step = True
+    run.say(StepStart(run.new_message_id()))
+
+
 async def _end_of_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
     telemetry.steps.labels(run.agent.spec.id).inc()
     if round_.questions:
@@ -166,20 +170,8 @@ def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
         id=run.new_message_id(),
         role=Role.ASSISTANT,
         content=(Text(reply.text),) if reply.text else (),
-        tool_calls=tuple(_with_unique_ids(reply.calls)),
+        tool_calls=reply.calls,
     )
-
-
-def _with_unique_ids(calls: tuple[ToolCall, ...]) -> list[ToolCall]:
-    """Some models give two calls of one message the same id."""
-    unique: dict[str, ToolCall] = {}
-    for call in calls:
-        call_id, copies = call.id, 1
-        while call_id in unique:
-            copies += 1
-            call_id = type(call.id)(f"{call.id}-{copies}")
-        unique[call_id] = ToolCall(call_id, call.name, call.arguments)
-    return list(unique.values())
 
 
 def _note_of_malformed(run: ActiveRun, reply: Reply) -> list[Message]:
@@ -275,6 +267,12 @@ async def cancel(run: ActiveRun) -> Finished:
 async def fail(run: ActiveRun, code: str, detail: str) -> Finished:
     """End because something broke: visibly, and in the same shape as every end."""
     return await finish(run, Failed(code, detail), _answer_open_calls(run))
+
+
+async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
+    """End a claimed run without another try."""
+    _begin(run)
+    return await fail(run, code, detail)
 
 
 def _answer_open_calls(run: ActiveRun) -> list[Message]:

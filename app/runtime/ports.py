@@ -86,7 +86,8 @@ class LanguageModel(Protocol):
 
     `stream` opens the provider's stream; leaving the context, also by cancellation, closes its socket.
     It yields what has arrived together as one list, adjacent text already joined, and ends with
-    `Finished`. A stream that fails or ends early raises `InferenceFailed`. It never retries itself.
+    `Finished`; no two calls of one answer have the same id. A stream that fails or ends early raises
+    `InferenceFailed`. It never retries itself.
     """
 
     @property

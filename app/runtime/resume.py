@@ -11,27 +11,38 @@ from app.runtime.tool_execution import ToolRound
 
 
 async def continue_cut_short(run: ActiveRun, round_: ToolRound) -> None:
-    """Deal with answered calls that were running when a worker was lost."""
+    """Deal with calls that had been answered and were running when a worker was lost.
+
+    One that may be run again keeps the answer that lets it run: that is applied as if it were new.
+    """
     for state in list(run.open_calls.values()):
-        if state.status is CallStatus.RUNNING:
-            if state.effect.may_be_rerun:
-                await round_.execute(state, resumed=True)
-            else:
-                round_.ask_for_outcome(state)
+        if state.status is not CallStatus.RUNNING:
+            continue
+        answered = [
+            ticket.key
+            for ticket in run.tickets
+            if ticket.call_id == state.call.id and ticket.decision is not None
+        ]
+        if not state.effect.may_be_rerun:
+            round_.applied.extend(answered)
+            round_.ask_for_outcome(state)
+        elif not answered:
+            await round_.execute(state, resumed=True)
 
 
 async def apply_answers(run: ActiveRun, round_: ToolRound) -> None:
     """Apply each answer that is there, once; calls that still wait for one are left as they are.
 
     Calls that a person took back go first, then the others in the order in which a waiting run lists
-    them. What hasn't been saved stays in the round.
+    them. What hasn't been saved stays in the round. An answer counts as applied once its call has a
+    result: until then a crash must not take it away.
     """
     states = dict(run.open_calls)
-    answered = [ticket for ticket in run.tickets if ticket.decision is not None]
+    answered = [ticket for ticket in run.tickets if ticket.key not in round_.applied]
     for ticket in sorted(answered, key=_cancels_first):
         if ticket.decision is not None and ticket.call_id is not None:
-            round_.applied.append(ticket.key)
             await _apply(round_, states[ticket.call_id], ticket.decision)
+            round_.applied.append(ticket.key)
 
 
 def _cancels_first(ticket: Ticket) -> tuple[bool, tuple[str, str]]:

@@ -17,8 +17,8 @@ from app.domain.tickets import (
     Ticket,
     TicketKind,
     TicketStatus,
-    allowed_actions,
-    arguments_digest,
+    ticket_for,
+    ticket_name,
     ticket_to_json,
 )
 from app.domain.times import wire_time
@@ -83,7 +83,7 @@ class ToolRound:
                     self.finish(state, refused)
                     continue
                 if refused is not None:
-                    self.ask(state, refused, TicketKind.APPROVAL, f"perm_{state.call.id}")
+                    self.ask(state, refused, TicketKind.APPROVAL)
                     continue
             if await self.execute(state) is CallStatus.SUSPENDED:
                 for behind in calls[place + 1 :]:
@@ -97,7 +97,9 @@ class ToolRound:
             return refused
         if state.call.name in self._run.agent.spec.approval:
             return SuspensionRequest(
-                f"Tool '{state.call.name}' suspended: awaiting approval", action=APPROVAL_ACTION
+                f"Tool '{state.call.name}' suspended: awaiting approval",
+                action=APPROVAL_ACTION,
+                suspension_id=f"perm_{state.call.id}",
             )
         return None
 
@@ -139,8 +141,7 @@ class ToolRound:
     def finish(self, state: CallState, result: ToolResult, *, resumed: bool = False) -> CallStatus:
         """Give the call its result, or let it wait when the result is a question."""
         if result.suspension is not None:
-            ticket_id = result.suspension.suspension_id or state.call.id
-            self.ask(state, result.suspension, TicketKind.INPUT, ticket_id)
+            self.ask(state, result.suspension, TicketKind.INPUT)
             return CallStatus.SUSPENDED
         status = _OUTCOME[result.status]
         message = self._answer(state, result, status)
@@ -161,11 +162,10 @@ class ToolRound:
         state: CallState,
         suspension: SuspensionRequest,
         kind: TicketKind,
-        ticket_id: str,
         evidence: JsonObject | None = None,
     ) -> None:
         """Ask a person. The log gets a placeholder, so that no call is ever without a message."""
-        ticket = self._ticket(state, suspension, kind, ticket_id, evidence)
+        ticket = self._ticket(state, suspension, kind, evidence)
         pending = ToolResult.suspended(state.call.name, suspension)
         placeholder = pending.as_message(self._run.new_message_id(), state.call.id)
         self.questions.append(
@@ -196,9 +196,9 @@ class ToolRound:
             SuspensionRequest(
                 f"Tool '{name}' was running when its worker was lost; whether it took effect is unknown",
                 action=OUTCOME_UNKNOWN_ACTION,
+                suspension_id=f"unknown_{state.call.id}",
             ),
             TicketKind.OUTCOME_UNKNOWN,
-            f"unknown_{state.call.id}",
             evidence,
         )
 
@@ -224,29 +224,18 @@ class ToolRound:
         state: CallState,
         suspension: SuspensionRequest,
         kind: TicketKind,
-        ticket_id: str,
         evidence: JsonObject | None,
     ) -> Ticket:
-        now = self._run.clock.now()
-        name = state.call.name
-        return Ticket(
+        others = (*self._run.tickets, *(question.ticket for question in self.questions))
+        taken = {ticket.ticket_id for ticket in others if ticket.status is TicketStatus.OPEN}
+        return ticket_for(
+            state,
+            suspension,
             key=TicketKey(new_id()),
             run_id=self._run.record.id,
             thread_id=self._run.record.thread_id,
-            ticket_id=ticket_id,
+            ticket_id=ticket_name(suspension, state.call.id, taken),
             kind=kind,
-            call_id=state.call.id,
-            step_index=state.step_index,
-            tool_name=name,
-            arguments=state.effective_arguments,
-            args_digest=arguments_digest(name, state.effective_arguments),
-            resume_mode=suspension.resume_mode,
-            allowed_actions=allowed_actions(kind, suspension.resume_mode),
-            response_schema=suspension.response_schema,
-            reason=suspension.action or None,
-            message=suspension.message,
-            status=TicketStatus.OPEN,
-            created_at=now,
-            updated_at=now,
+            at=self._run.clock.now(),
             evidence=evidence,
         )

@@ -22,6 +22,7 @@ from app.domain.runs import (
     Running,
     RunStatus,
     Waiting,
+    WaitingReason,
     status_of,
     termination_to_json,
 )
@@ -43,8 +44,8 @@ EXECUTING: Collection[RunStatus] = frozenset({RunStatus.RUNNING})
 
 
 def is_hot(checkpoint: Checkpoint) -> bool:
-    """Whether the one-statement way may be tried: no ticket is touched, no end but the usual one."""
-    if checkpoint.opened or checkpoint.applied:
+    """Whether the one-statement way may be tried: no ticket is opened, no end but the usual one."""
+    if checkpoint.opened:
         return False
     match checkpoint.state:
         case Running():
@@ -75,7 +76,7 @@ async def save(
         or (checkpoint.messages and thread.next_message_seq != checkpoint.next_seq)
     ):
         return NotOurs()
-    if isinstance(checkpoint.state, Waiting) and await _was_answered(connection, checkpoint):
+    if _waits_for_answers(checkpoint) and await _was_answered(connection, checkpoint):
         return DecidedMeanwhile()
     await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
     await tickets.open_all(connection, checkpoint.tenant, record.agent_id, checkpoint.opened)
@@ -112,6 +113,14 @@ async def silence(connection: Connection, checkpoint: Checkpoint) -> None:
             event_heads.c.run_id == checkpoint.run_id,
         )
         .values(run_id=None, attempt=None)
+    )
+
+
+def _waits_for_answers(checkpoint: Checkpoint) -> bool:
+    """A run whose agent isn't to be had can't use an answer, and waits whether there is one or not."""
+    state = checkpoint.state
+    return (
+        isinstance(state, Waiting) and state.reason is not WaitingReason.AGENT_VERSION_UNAVAILABLE
     )
 
 

@@ -201,10 +201,14 @@ async def heads_of(
     connection: Connection, threads: Sequence[tuple[Tenant, ThreadId]]
 ) -> dict[tuple[Tenant, ThreadId], int]:
     """The last number of each of these threads, for whoever may have missed a hint."""
-    wanted = func.unnest(
-        cast([tenant for tenant, _ in threads], ARRAY(Text)),
-        cast([thread for _, thread in threads], ARRAY(Uuid(as_uuid=False))),
-    ).table_valued("tenant", "thread_id")
+    wanted = (
+        func.unnest(
+            cast([tenant for tenant, _ in threads], ARRAY(Text)),
+            cast([thread for _, thread in threads], ARRAY(Uuid(as_uuid=False))),
+        )
+        .table_valued("tenant", "thread_id", name="wanted")
+        .render_derived()
+    )
     statement = select(event_heads.c.tenant, event_heads.c.thread_id, event_heads.c.next_seq).join(
         wanted,
         (event_heads.c.tenant == wanted.c.tenant) & (event_heads.c.thread_id == wanted.c.thread_id),

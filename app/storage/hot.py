@@ -14,6 +14,7 @@ import asyncpg
 
 from app.domain.checkpoints import Checkpoint
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
+from app.domain.json_values import storable
 from app.domain.runs import Done, NewRun, RunRecord, RunStatus, status_of, termination_to_json
 from app.storage.codec import message_columns, run_of, storable_json
 from app.storage.database import RawPool
@@ -126,10 +127,13 @@ WITH thread AS (
         AND (r.owner IS NULL OR NOT EXISTS (
             SELECT FROM workers w WHERE w.id = r.owner AND w.heartbeat_at > now() - $5::interval))
     FOR NO KEY UPDATE OF r
-), pending AS (
-    SELECT i.id, i.message, thread.next_seq + row_number() OVER (ORDER BY i.position) - 1 AS seq
-    FROM inputs i, locked, thread
+), waiting AS (
+    SELECT i.id, i.message, i.position FROM inputs i, locked
     WHERE i.tenant = $1 AND i.run_id = $3 AND i.status = 'pending'
+    FOR NO KEY UPDATE OF i
+), pending AS (
+    SELECT w.id, w.message, thread.next_seq + row_number() OVER (ORDER BY w.position) - 1 AS seq
+    FROM waiting w, thread
 ), logged AS (
     INSERT INTO messages (tenant, thread_id, seq, message_id, role, visibility, content)
     SELECT $1, $2, p.seq, (p.message->>'id')::uuid, p.message->>'role',
@@ -273,6 +277,18 @@ async def still_owned(pool: RawPool, flushes: Sequence[Flush]) -> set[int]:
     return {row["i"] - 1 for row in rows}
 
 
+_SEE_OUT = """
+WITH thread AS (
+    SELECT t.tenant, t.id FROM unnest($1::text[], $2::uuid[]) AS w(tenant, thread_id)
+    JOIN threads t ON t.tenant = w.tenant AND t.id = w.thread_id
+    ORDER BY t.tenant, t.id
+    FOR NO KEY UPDATE OF t
+)
+SELECT FROM thread JOIN event_heads h ON h.tenant = thread.tenant AND h.thread_id = thread.id
+ORDER BY h.tenant, h.thread_id
+FOR NO KEY UPDATE OF h
+"""
+
 _LANDED = """
 SELECT w.i, min(e.seq) AS first_seq
 FROM unnest($1::text[], $2::uuid[], $3::uuid[])
@@ -286,14 +302,17 @@ GROUP BY w.i
 async def landed(
     pool: RawPool, runs: Sequence[tuple[Tenant, ThreadId, RunId]], at: datetime
 ) -> dict[int, int]:
-    """After a connection died over a commit: which of these runs' events of that instant are there."""
-    rows = await pool.fetch(
-        _LANDED,
-        [tenant for tenant, _, _ in runs],
-        [thread_id for _, thread_id, _ in runs],
-        [run_id for _, _, run_id in runs],
-        at,
-    )
+    """After a connection died over a commit: which of these runs' events of that instant are there.
+
+    The server may still be at work for a client that is gone: it is seen out first, by its locks.
+    """
+    tenants = [tenant for tenant, _, _ in runs]
+    thread_ids = [thread_id for _, thread_id, _ in runs]
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute(_SEE_OUT, tenants, thread_ids)
+        rows = await connection.fetch(
+            _LANDED, tenants, thread_ids, [run_id for _, _, run_id in runs], at
+        )
     return {row["i"] - 1: row["first_seq"] for row in rows}
 
 
@@ -376,6 +395,11 @@ WITH want AS (
     FROM unnest($41::int[], $42::int[], $43::int[], $44::text[], $45::text[])
         AS e(i, place, step, type, body)
     JOIN ours o ON o.i = e.i JOIN head ON head.i = e.i
+), applied AS (
+    -- Tickets are written under their run's lock only, so that coming after the head makes no cycle.
+    UPDATE tickets t SET applied_at = $19
+    FROM unnest($46::int[], $47::uuid[]) AS a(i, ticket) JOIN ours o ON o.i = a.i
+    WHERE t.tenant = o.tenant AND t.id = a.ticket AND t.applied_at IS NULL
 )
 SELECT i, first_seq FROM head
 """
@@ -397,6 +421,7 @@ async def checkpoint(
         *_message_columns(checkpoints),
         *_call_columns(checkpoints),
         *_event_columns(entries for _, entries in writes),
+        *_applied_columns(checkpoints),
     )
     return {row["i"] - 1: row["first_seq"] for row in rows}
 
@@ -416,7 +441,7 @@ def _run_columns(checkpoints: Sequence[Checkpoint], events: Sequence[int]) -> li
                 storable_json(termination_to_json(c.state.termination))
                 if isinstance(c.state, Done)
                 else None,
-                c.state.final_output if isinstance(c.state, Done) else None,
+                storable(c.state.final_output) if isinstance(c.state, Done) else None,
                 c.steps,
                 c.usage.input_tokens,
                 c.usage.output_tokens,
@@ -462,6 +487,17 @@ def _call_columns(checkpoints: Sequence[Checkpoint]) -> list[list[Any]]:
             for index, checkpoint in enumerate(checkpoints, 1)
             if not checkpoint.calls_settled
             for call in checkpoint.calls
+        ),
+    )
+
+
+def _applied_columns(checkpoints: Sequence[Checkpoint]) -> list[list[Any]]:
+    return _transposed(
+        2,
+        (
+            (index, ticket)
+            for index, checkpoint in enumerate(checkpoints, 1)
+            for ticket in checkpoint.applied
         ),
     )
 

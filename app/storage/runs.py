@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, exists, func, or_, select, text, tuple_, update
+from sqlalchemy import ColumnElement, Select, exists, func, or_, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
-from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId, WorkerId
+from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
 from app.domain.json_values import storable
 from app.domain.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
 from app.storage.codec import run_of
 from app.storage.database import Connection, RawPool
 from app.storage.tables import runs, tickets, workers
-
-_MOVING = (RunStatus.CREATED.value, RunStatus.RUNNING.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,10 @@ async def insert_created(
 async def next_in_line(
     connection: Connection, tenant: Tenant, thread_id: ThreadId
 ) -> RunKey | None:
-    """The oldest run that queues for a thread; the caller holds the thread's lock."""
+    """The run that has queued longest for a thread; the caller holds the thread's lock.
+
+    In the order of their first events, which the same lock has numbered: clocks may disagree.
+    """
     statement = (
         select(runs.c.id, runs.c.attempt)
         .where(
@@ -103,7 +105,7 @@ async def next_in_line(
             runs.c.status == RunStatus.CREATED.value,
             ~runs.c.admitted,
         )
-        .order_by(runs.c.created_at, runs.c.id)
+        .order_by(runs.c.events_from)
         .limit(1)
     )
     row = (await connection.execute(statement)).one_or_none()
@@ -119,21 +121,6 @@ async def mark_admitted(connection: Connection, key: RunKey) -> None:
     )
 
 
-async def position_in_line(connection: Connection, record: RunRecord) -> int:
-    """How many unfinished runs stand before this one on its thread."""
-    statement = (
-        select(func.count())
-        .select_from(runs)
-        .where(
-            runs.c.tenant == record.tenant,
-            runs.c.thread_id == record.thread_id,
-            runs.c.status != RunStatus.DONE.value,
-            tuple_(runs.c.created_at, runs.c.id) < (record.created_at, record.id),
-        )
-    )
-    return (await connection.execute(statement)).scalar_one()
-
-
 async def intend_cancel(
     connection: Connection, tenant: Tenant, run_id: RunId, *, by: str, reason: str | None
 ) -> None:
@@ -141,7 +128,11 @@ async def intend_cancel(
     await connection.execute(
         update(runs)
         .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.cancel_requested_at.is_(None))
-        .values(cancel_requested_at=func.now(), cancel_requested_by=by, cancel_reason=reason)
+        .values(
+            cancel_requested_at=func.now(),
+            cancel_requested_by=by,
+            cancel_reason=storable(reason),
+        )
     )
 
 
@@ -191,39 +182,68 @@ async def orphans(
         workers.c.id == runs.c.owner,
         workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout),
     )
-    waits_unheard = exists().where(
-        tickets.c.tenant == runs.c.tenant,
-        tickets.c.run_id == runs.c.id,
-        tickets.c.status == "decided",
-        tickets.c.applied_at.is_(None),
-    )
     settled = runs.c.updated_at < func.now() - timedelta(seconds=grace)
-    statement = (
-        select(runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
+    return await _keys(
+        connection,
+        select(*_key_columns)
         .where(
             runs.c.admitted,
-            or_(
-                runs.c.status.in_(_MOVING) & runs.c.owner.is_(None) & settled,
-                runs.c.status.in_(_MOVING) & runs.c.owner.is_not(None) & ~alive,
-                (runs.c.status == RunStatus.WAITING.value) & waits_unheard & settled,
-            ),
+            runs.c.status.in_((RunStatus.CREATED.value, RunStatus.RUNNING.value)),
+            or_(runs.c.owner.is_(None) & settled, runs.c.owner.is_not(None) & ~alive),
         )
         .order_by(runs.c.updated_at)
-        .limit(limit)
+        .limit(limit),
     )
+
+
+async def unheard(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
+    """Runs that wait although a ticket of theirs was answered `grace` ago; for the sweeper.
+
+    Found by their tickets, because a million runs may wait. One that waits for its agent's version
+    couldn't use the answer.
+    """
+    mine = (tickets.c.tenant == runs.c.tenant) & (tickets.c.run_id == runs.c.id)
+    return await _keys(
+        connection,
+        select(*_key_columns)
+        .join_from(tickets, runs, mine)
+        .where(
+            tickets.c.status == "decided",
+            tickets.c.applied_at.is_(None),
+            tickets.c.updated_at < func.now() - timedelta(seconds=grace),
+            runs.c.status == RunStatus.WAITING.value,
+            runs.c.waiting_reason != WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
+        )
+        .order_by(tickets.c.updated_at)
+        .limit(limit),
+    )
+
+
+async def waiting_for_version(
+    connection: Connection, versions: Sequence[AgentVersion], limit: int
+) -> list[RunKey]:
+    """Runs that wait for a version of their agent which is here now; for the sweeper."""
+    return await _keys(
+        connection,
+        select(*_key_columns)
+        .where(
+            runs.c.waiting_reason == WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
+            runs.c.agent_version.in_(versions),
+        )
+        .order_by(runs.c.updated_at)
+        .limit(limit),
+    )
+
+
+_key_columns = (runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
+
+
+async def _keys(connection: Connection, statement: Select[Any]) -> list[RunKey]:
     rows = await connection.execute(statement)
     return [
         RunKey(Tenant(row.tenant), ThreadId(row.thread_id), RunId(row.id), row.attempt)
         for row in rows
     ]
-
-
-async def owner_is_alive(connection: Connection, owner: WorkerId, heartbeat_timeout: float) -> bool:
-    statement = select(workers.c.id).where(
-        workers.c.id == owner,
-        workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout),
-    )
-    return (await connection.execute(statement)).first() is not None
 
 
 async def page(
@@ -261,8 +281,8 @@ async def page(
 
 
 _STANDING = """
-SELECT r.status, r.attempt,
-    EXISTS (SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
+SELECT r.status, r.waiting_reason <> 'agent_version_unavailable' AND EXISTS (
+    SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
         AND t.status IN ('decided', 'expired') AND t.applied_at IS NULL) AS has_answer
 FROM runs r WHERE r.tenant = $1 AND r.id = $2
 """
@@ -274,6 +294,7 @@ class Standing:
 
     status: RunStatus
     has_answer: bool
+    """Somebody has answered a ticket, and a worker will use that."""
 
     @property
     def rests(self) -> bool:
@@ -282,24 +303,4 @@ class Standing:
 
 async def standing(pool: RawPool, tenant: Tenant, run_id: RunId) -> Standing | None:
     row = await pool.fetchrow(_STANDING, tenant, run_id)
-    return None if row is None else Standing(RunStatus(row["status"]), row["has_answer"])
-
-
-async def waiting_for_version(
-    connection: Connection, versions: Sequence[AgentVersion], limit: int
-) -> list[RunKey]:
-    """Runs that wait for a version of their agent which is here now; for the sweeper."""
-    statement = (
-        select(runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
-        .where(
-            runs.c.status == RunStatus.WAITING.value,
-            runs.c.waiting_reason == WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
-            runs.c.agent_version.in_(versions),
-        )
-        .limit(limit)
-    )
-    rows = await connection.execute(statement)
-    return [
-        RunKey(Tenant(row.tenant), ThreadId(row.thread_id), RunId(row.id), row.attempt)
-        for row in rows
-    ]
+    return None if row is None else Standing(RunStatus(row["status"]), bool(row["has_answer"]))

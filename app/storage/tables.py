@@ -186,11 +186,24 @@ runs = Table(
         unique=True,
         postgresql_where=text("admitted AND status <> 'done'"),
     ),
+    # The queue of a thread, in the order in which the thread's lock let them in.
+    Index(
+        "runs_in_line",
+        "tenant",
+        "thread_id",
+        "events_from",
+        postgresql_where=text("status = 'created' AND NOT admitted"),
+    ),
     # What a worker or the sweeper looks for: everything that ought to be moving.
     Index(
         "runs_moving",
         "owner",
         postgresql_where=text("admitted AND status IN ('created', 'running')"),
+    ),
+    Index(
+        "runs_waiting_for_version",
+        "agent_version",
+        postgresql_where=text("waiting_reason = 'agent_version_unavailable'"),
     ),
     postgresql_with={"fillfactor": "80"},
 )
@@ -276,6 +289,12 @@ tickets = Table(
     CheckConstraint("on_expiry IN ('reject', 'cancel_run', 'keep')", name="on_expiry"),
     Index(None, "tenant", "run_id"),
     Index(None, "tenant", "status", "created_at", "id"),
+    # Answers that a run has yet to use.
+    Index(
+        "tickets_unapplied",
+        "updated_at",
+        postgresql_where=text("status = 'decided' AND applied_at IS NULL"),
+    ),
     Index(
         "tickets_one_open_per_name",
         "tenant",

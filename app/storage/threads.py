@@ -85,14 +85,14 @@ async def change(
 
 
 async def delete(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> None:
-    """Remove a thread with all that belongs to it; the caller has locked it."""
+    """Remove a thread with all that belongs to it, its head last; the caller has locked it."""
+    await connection.execute(
+        delete_from(threads).where(threads.c.tenant == tenant, threads.c.id == thread_id)
+    )
     for table in (events, event_heads):
         await connection.execute(
             delete_from(table).where(table.c.tenant == tenant, table.c.thread_id == thread_id)
         )
-    await connection.execute(
-        delete_from(threads).where(threads.c.tenant == tenant, threads.c.id == thread_id)
-    )
 
 
 async def has_children(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> bool:

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app.clock import new_id
 from app.domain import errors
@@ -124,17 +125,35 @@ async def _invalid(request: Request, error: Exception) -> Response:
             "A JSON body is needed, sent with Content-Type: application/json.",
         )
     places = [
-        {"at": ".".join(str(part)[:100] for part in one["loc"]), "problem": one["msg"][:300]}
+        {"at": ".".join(str(part)[:100] for part in one["loc"]), "problem": _sentence(one)[:300]}
         for one in found[:_MOST_ERRORS]
     ]
     detail = "; ".join(f"{place['at']}: {place['problem']}" for place in places[:3])
     return problem(request, 422, "invalid_request", detail, {"errors": places})
 
 
+def _sentence(error: Mapping[str, Any]) -> str:
+    if error["type"] == "extra_forbidden":
+        return "there is no such field; a misspelt one must not pass for its default"
+    text: str = error["msg"]
+    return text.removeprefix("Value error, ")
+
+
 async def _of_the_framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code, detail = _CODES_OF_THE_FRAMEWORK.get(error.status_code, ("http_error", str(error.detail)))
-    return problem(request, error.status_code, code, detail, headers=error.headers)
+    headers = {"Allow": _methods(request)} if error.status_code == 405 else error.headers
+    return problem(request, error.status_code, code, detail, headers=headers)
+
+
+def _methods(request: Request) -> str:
+    """All that an address takes: the framework itself knows the methods of one route only."""
+    taken = []
+    for method in ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"):
+        scope = {**request.scope, "method": method}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
+            taken.append(method)
+    return ", ".join(taken)
 
 
 async def _database_away(request: Request, error: Exception) -> Response:

@@ -4,18 +4,23 @@ A stream ends cleanly only when there is nothing more to come; when the server s
 so that clients come back with their last id. A client that takes nothing is cut off by itself.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
+import structlog
 from sse_starlette import EventSourceResponse
+from sse_starlette.sse import SendTimeoutError
+from starlette.types import Receive, Scope, Send
 
 from app import telemetry
-from app.domain.events import DELTA_EVENTS
-from app.events.follow import Filter, Heard
+from app.events.follow import Follower
 from app.events.frames import Frame
 
 RETRY = b"retry: 2000\n\n"
 HEARTBEAT = b": heartbeat\n\n"
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,52 +29,46 @@ class StreamOptions:
     send_timeout: float
 
 
-def wanted(types: str | None, deltas: bool, named: bool) -> "FrameShape":
-    """What of a stream a client asked for."""
-    chosen = frozenset(types.split(",")) if types else None
+class EventStream(EventSourceResponse):
+    """A follower's frames on their way to one client; however that ends, the follower is let go."""
 
-    def passes(frame: Frame) -> bool:
-        if not deltas and frame.event_type in DELTA_EVENTS:
-            return False
-        return chosen is None or frame.event_type in chosen
-
-    return FrameShape(None if chosen is None and deltas else passes, named)
-
-
-@dataclass(frozen=True, slots=True)
-class FrameShape:
-    passes: Filter | None = None
-    named: bool = False
-
-    def bytes_of(self, frames: "list[Frame] | tuple[Frame, ...]") -> bytes:
-        if self.passes is not None:
-            frames = [frame for frame in frames if self.passes(frame)]
-        if not self.named:
-            return b"".join([frame.data for frame in frames])
-        return b"".join(
-            [b"event: " + frame.event_type.encode() + b"\n" + frame.data for frame in frames]
+    def __init__(
+        self,
+        follower: Follower,
+        options: StreamOptions,
+        *,
+        named: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            _chunks(follower, named),
+            headers={"Cache-Control": "no-cache, no-transform", **(headers or {})},
+            ping=0,
+            send_timeout=options.send_timeout,
         )
+        self._follower = follower
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except SendTimeoutError:
+            log.info("stream_cut", path=scope["path"], reason="the client takes nothing")
+        finally:
+            self._follower.close()
 
 
-def stream(
-    heard: AsyncIterator[Heard],
-    shape: FrameShape,
-    options: StreamOptions,
-    headers: Mapping[str, str] | None = None,
-) -> EventSourceResponse:
-    """Send what is heard, as one chunk whatever has come together."""
-    return EventSourceResponse(
-        _chunks(heard, shape),
-        headers={"Cache-Control": "no-cache, no-transform", **(headers or {})},
-        ping=0,
-        send_timeout=options.send_timeout,
-    )
-
-
-async def _chunks(heard: AsyncIterator[Heard], shape: FrameShape) -> AsyncIterator[bytes]:
+async def _chunks(follower: Follower, named: bool) -> AsyncIterator[bytes]:
+    """Whatever has come together goes out as one chunk."""
     with telemetry.streams_open.track_inprogress():
         yield RETRY
-        async for frames in heard:
-            chunk = HEARTBEAT if frames is None else shape.bytes_of(list(frames))
-            if chunk:
-                yield chunk
+        async with aclosing(follower.frames()) as heard:
+            async for frames in heard:
+                yield HEARTBEAT if frames is None else _bytes_of(frames, named)
+
+
+def _bytes_of(frames: Sequence[Frame], named: bool) -> bytes:
+    if not named:
+        return b"".join([frame.data for frame in frames])
+    return b"".join(
+        [b"event: " + frame.event_type.encode() + b"\n" + frame.data for frame in frames]
+    )

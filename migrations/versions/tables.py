@@ -343,6 +343,13 @@ def upgrade() -> None:
         postgresql_with={"fillfactor": "80"},
     )
     op.create_index(
+        "runs_in_line",
+        "runs",
+        ["tenant", "thread_id", "events_from"],
+        unique=False,
+        postgresql_where=sa.text("status = 'created' AND NOT admitted"),
+    )
+    op.create_index(
         "runs_moving",
         "runs",
         ["owner"],
@@ -364,6 +371,13 @@ def upgrade() -> None:
         "runs",
         ["tenant", "thread_id", "created_at", "id"],
         unique=False,
+    )
+    op.create_index(
+        "runs_waiting_for_version",
+        "runs",
+        ["agent_version"],
+        unique=False,
+        postgresql_where=sa.text("waiting_reason = 'agent_version_unavailable'"),
     )
     op.create_table(
         "inputs",
@@ -493,6 +507,13 @@ def upgrade() -> None:
         ["tenant", "status", "created_at", "id"],
         unique=False,
     )
+    op.create_index(
+        "tickets_unapplied",
+        "tickets",
+        ["updated_at"],
+        unique=False,
+        postgresql_where=sa.text("status = 'decided' AND applied_at IS NULL"),
+    )
     op.create_table(
         "tool_calls",
         sa.Column("tenant", sa.Text(), nullable=False),
@@ -578,6 +599,11 @@ def downgrade() -> None:
     )
     op.drop_table("decisions")
     op.drop_table("tool_calls")
+    op.drop_index(
+        "tickets_unapplied",
+        table_name="tickets",
+        postgresql_where=sa.text("status = 'decided' AND applied_at IS NULL"),
+    )
     op.drop_index(op.f("tickets_tenant_status_created_at_id_idx"), table_name="tickets")
     op.drop_index(op.f("tickets_tenant_run_id_idx"), table_name="tickets")
     op.drop_index(
@@ -592,6 +618,11 @@ def downgrade() -> None:
         postgresql_where=sa.text("status = 'pending'"),
     )
     op.drop_table("inputs")
+    op.drop_index(
+        "runs_waiting_for_version",
+        table_name="runs",
+        postgresql_where=sa.text("waiting_reason = 'agent_version_unavailable'"),
+    )
     op.drop_index(op.f("runs_tenant_thread_id_created_at_id_idx"), table_name="runs")
     op.drop_index(op.f("runs_tenant_created_at_id_idx"), table_name="runs")
     op.drop_index(
@@ -603,6 +634,11 @@ def downgrade() -> None:
         "runs_moving",
         table_name="runs",
         postgresql_where=sa.text("admitted AND status IN ('created', 'running')"),
+    )
+    op.drop_index(
+        "runs_in_line",
+        table_name="runs",
+        postgresql_where=sa.text("status = 'created' AND NOT admitted"),
     )
     op.drop_table("runs")
     op.drop_table("messages")

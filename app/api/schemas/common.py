@@ -1,10 +1,14 @@
 """What all shapes share: strict requests, checked text, ids, pages and times."""
 
+import math
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
+from fastapi import Query
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -16,6 +20,7 @@ from app.domain.ids import canonical_uuid
 from app.domain.times import wire_time
 
 T = TypeVar("T")
+Row = TypeVar("Row")
 
 MOST_LEVELS = 50
 
@@ -38,7 +43,7 @@ def _uuid(value: str) -> str:
 
 
 def _storable(value: Any) -> Any:
-    """Refuses text that no database keeps, wherever it stands, and nesting without end."""
+    """Refuses text and numbers that no database keeps, wherever they stand, and endless nesting."""
     _look(value, 0)
     return value
 
@@ -51,6 +56,9 @@ def _look(value: Any, level: int) -> None:
             raise ValueError("contains the character U+0000, which can't be stored; remove it")
         if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
             raise ValueError("contains half of a surrogate pair, which isn't text; remove it")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("contains a number that JSON doesn't have: NaN, or an endless one")
     elif isinstance(value, dict):
         for key, item in value.items():
             _look(key, level + 1)
@@ -60,11 +68,22 @@ def _look(value: Any, level: int) -> None:
             _look(item, level + 1)
 
 
+def _within_the_calendar(value: datetime) -> datetime:
+    """No time zone may lead out of the years that Python and Postgres both have."""
+    if not 1 < value.year < 9999:
+        raise ValueError("must be a year between 2 and 9998")
+    return value
+
+
 Uuid = Annotated[str, Field(max_length=100), AfterValidator(_uuid)]
 Storable = BeforeValidator(_storable)
 Str = Annotated[str, Storable]
 JsonValue = Annotated[Any, Storable]
 Metadata = Annotated[dict[str, Any], Storable]
+Instant = Annotated[AwareDatetime, AfterValidator(_within_the_calendar)]
+ListCursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of a page.")]
+ListLimit = Annotated[int, Query(ge=1, le=200, description="Of a page.")]
+Seq = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Time = Annotated[datetime, PlainSerializer(wire_time, return_type=str)]
 
 
@@ -74,6 +93,24 @@ class Page(Answer, Generic[T]):
     items: list[T]
     next_cursor: str | None
     has_more: bool
+
+    @classmethod
+    def of(
+        cls,
+        found: Sequence[Row],
+        limit: int,
+        *,
+        show: Callable[[Row], T],
+        cursor: Callable[[Row], str],
+    ) -> Self:
+        """The page out of rows of which one more was asked for than it shows."""
+        shown = found[:limit]
+        has_more = len(found) > limit
+        return cls(
+            items=[show(row) for row in shown],
+            next_cursor=cursor(shown[-1]) if has_more else None,
+            has_more=has_more,
+        )
 
 
 class Problem(Answer):

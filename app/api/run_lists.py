@@ -1,0 +1,73 @@
+"""Lists of runs: of a tenant, or of one of its threads."""
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from fastapi import Query, Request
+
+from app.api.schemas.common import Instant, ListCursor, ListLimit, Page, Str
+from app.api.schemas.runs import RunOut, run_out
+from app.control import reading
+from app.control.desk import Desk
+from app.domain.errors import Invalid
+from app.domain.ids import AgentId, RunId, ThreadId
+from app.domain.principals import Principal
+from app.domain.runs import RunFilter, RunStatus
+from app.transport import cursors
+
+METADATA = "metadata."
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """Which runs, and which part of the list. `metadata.KEY=TEXT` picks runs with that in theirs."""
+
+    request: Request
+    agent_id: Annotated[Str | None, Query(max_length=200)] = None
+    status: RunStatus | None = None
+    created_after: Instant | None = None
+    created_before: Instant | None = None
+    cursor: ListCursor = None
+    limit: ListLimit = 50
+
+    def wanted(self, thread_id: ThreadId | None) -> RunFilter:
+        return RunFilter(
+            thread_id=thread_id,
+            agent_id=None if self.agent_id is None else AgentId(self.agent_id),
+            status=self.status,
+            created_after=self.created_after,
+            created_before=self.created_before,
+            metadata=self._metadata(),
+        )
+
+    def _metadata(self) -> dict[str, str]:
+        found = {
+            name.removeprefix(METADATA): value
+            for name, value in self.request.query_params.items()
+            if name.startswith(METADATA)
+        }
+        if "\0" in "".join([*found, *found.values()]):
+            raise Invalid("invalid_request", "query.metadata: contains the character U+0000.")
+        return found
+
+
+async def page_of_runs(
+    desk: Desk, principal: Principal, query: RunQuery, thread_id: ThreadId | None
+) -> Page[RunOut]:
+    """Runs, newest first. A cursor is good for the filters it came with."""
+    wanted = query.wanted(thread_id)
+    name = {"list": "runs", **asdict(wanted)}
+    place = cursors.decode(name, query.cursor)
+    found = await reading.run_page(
+        desk,
+        principal,
+        wanted,
+        before=None if place is None else (place[0], RunId(place[1])),
+        limit=query.limit + 1,
+    )
+    return Page[RunOut].of(
+        found,
+        query.limit,
+        show=run_out,
+        cursor=lambda run: cursors.encode(name, run.created_at, run.id),
+    )

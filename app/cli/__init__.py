@@ -1,0 +1,11 @@
+"""The command line: serve, work, migrate, and talk to a server.
+
+Each command is a thin shell around a module of this package. A command that can't do what it was asked
+says why in one sentence on stderr and leaves with an exit code; nobody sees a traceback.
+"""
+
+from app.cli.commands import app
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,46 @@
+"""The socket that is served, taken before anything is started that would have to be stopped again."""
+
+import errno
+import socket
+from contextlib import closing
+
+from app.domain.errors import ConfigurationError
+
+_BACKLOG = 2048
+
+
+def listen(host: str, port: int) -> "closing[socket.socket]":
+    """A listening socket; whoever connects early is answered once the server is ready."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return closing(socket.create_server((host, port), family=family, backlog=_BACKLOG))
+    except socket.gaierror as error:
+        raise _not_an_address(host) from error
+    except OSError as error:
+        match error.errno:
+            case errno.EADDRINUSE:
+                raise ConfigurationError(
+                    f"Port {port} of {host} is in use: stop what listens there, or set "
+                    "HOLDFAST_PORT to another one (0 picks a free one)."
+                ) from error
+            case errno.EACCES:
+                raise ConfigurationError(
+                    f"Port {port} of {host} isn't allowed to this user: set HOLDFAST_PORT to one "
+                    "above 1023."
+                ) from error
+            case _:
+                raise _not_an_address(host) from error
+
+
+def address(listener: socket.socket) -> str:
+    """Where programs of this machine reach it."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _not_an_address(host: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{host} isn't an address of this machine: set HOLDFAST_HOST to 127.0.0.1, or to one of its "
+        "own addresses."
+    )

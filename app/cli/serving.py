@@ -1,0 +1,78 @@
+"""The two processes of a deployment, a server and a worker, from their start to their stop."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import typer
+import uvicorn
+
+from app.cli import banner, shutdown_noise
+from app.cli.listening import listen
+from app.cli.process import Stop
+from app.domain.errors import ConfigurationError
+from app.main import create_app
+from app.settings import Settings
+from app.transport.auth import doorkeeper, require_safe_address
+from app.wiring import open_house
+
+PATIENCE_FOR_REQUESTS = 2
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process: what it opened must be closed before the signal ends it."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self._on_started()
+
+
+async def serve(settings: Settings, stop: Stop) -> None:
+    """Serve HTTP, and execute runs as well unless the role is `api`."""
+    if settings.role == "worker":
+        raise ConfigurationError("HOLDFAST_ROLE is worker: run `holdfast worker`, or unset it.")
+    door = doorkeeper(settings.api_keys_file, settings.api_keys, settings.stream_token_secret)
+    require_safe_address(settings.host, door)
+    with listen(settings.host, settings.port) as listener:
+        async with open_house(settings) as house:
+            server = _Server(
+                uvicorn.Config(
+                    create_app(house, door),
+                    http="httptools",
+                    ws="none",
+                    log_config=None,
+                    access_log=False,
+                    lifespan="off",
+                    timeout_graceful_shutdown=PATIENCE_FOR_REQUESTS,
+                    server_header=False,
+                ),
+                on_started=lambda: typer.echo(banner.of_server(house, door, listener)),
+            )
+            with shutdown_noise.muffled() as noise:
+
+                def leave() -> None:
+                    # The way that sse-starlette watches too: it cuts the open streams.
+                    noise.expect_the_end()
+                    server.handle_exit(signal.SIGTERM, None)
+
+                stop.politely(leave)
+                await server.serve(sockets=[listener])
+
+
+async def work(settings: Settings, stop: Stop) -> None:
+    """Execute runs without serving HTTP."""
+    stopped = asyncio.Event()
+    async with open_house(settings.model_copy(update={"role": "worker"})) as house:
+        stop.politely(stopped.set)
+        typer.echo(banner.of_worker(house))
+        await stopped.wait()

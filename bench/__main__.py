@@ -1,0 +1,164 @@
+"""`python -m bench`: start what is needed, measure, print the table.
+
+Everything runs in processes of its own on this machine: the fake model, the floor, and `holdfast serve`
+with default settings on an embedded Postgres in a temporary folder, or on DATABASE_URL. All of them and
+the clients share its cores, so compare ratios, not figures, and repeat.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import aiohttp
+import uvloop
+
+from app.storage.embedded import EmbeddedPostgres
+from bench import processes, speed
+from bench.clients import FloorClient, HoldfastClient, Unexpected
+from bench.database import Postgres
+from bench.growth import EARLY, LATE, growth
+from bench.machine import machine
+from bench.memory import memory
+from bench.processes import NotStarted, Served
+from bench.speed import Stage
+from bench.table import Line, printed
+
+HERE = Path(__file__).resolve().parent
+MODEL_PORT = 9911
+"""Where agents.toml says that the model is."""
+
+SPEED = {"short": speed.short, "long": speed.long, "tool": speed.tool, "hitl": speed.hitl}
+TITLES = {
+    "short": "short: replies of 20 tokens, a thread each",
+    "long": "long: replies of 5,000 tokens",
+    "tool": "tool: a call, then a reply",
+    "hitl": "hitl: a call that waits for its approval, then a reply",
+    "growth": f"growth: turn {LATE} of a thread, beside turn {EARLY} instead of the floor",
+    "memory": "memory: what waiting costs",
+}
+
+
+def main() -> None:
+    options = _options()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            print(runner.run(_measure(options)))
+    except* (NotStarted, Unexpected) as errors:
+        sys.exit("\n".join(f"bench: {error}" for error in errors.exceptions))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").strip())
+    parser.add_argument("--only", help=f"some of {','.join(TITLES)}", default=",".join(TITLES))
+    parser.add_argument("--quick", action="store_true", help="less of everything, under a minute")
+    parser.add_argument(
+        "--base",
+        help="measure the server there; it has bench/agents.toml, and DATABASE_URL tells of its "
+        "database. What needs its process isn't measured.",
+    )
+    options = parser.parse_args()
+    options.only = options.only.split(",")
+    if unknown := set(options.only) - set(TITLES):
+        parser.error(f"--only knows {', '.join(TITLES)}; not {', '.join(sorted(unknown))}")
+    return options
+
+
+async def _measure(options: argparse.Namespace) -> str:
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(_folder())
+        port = MODEL_PORT if options.base else 0
+        model = await stack.enter_async_context(processes.model(folder, port))
+        floor = await stack.enter_async_context(processes.floor(folder, model.base))
+        server, database_url = await _server(options.base, stack, folder, model)
+        postgres = None
+        if database_url is not None:
+            postgres = await stack.enter_async_context(Postgres.open(database_url))
+        http = await stack.enter_async_context(_http())
+        stage = Stage(
+            floor=FloorClient(http, floor.base),
+            ours=HoldfastClient(http, server.base),
+            floor_process=floor,
+            our_process=server,
+            postgres=postgres,
+            rounds=2 if options.quick else 3,
+            share=0.25 if options.quick else 1.0,
+        )
+        about = await machine(postgres)
+        sections = [
+            (TITLES[name], await _lines(name, stage, quick=options.quick))
+            for name in TITLES
+            if name in options.only
+        ]
+        return f"{about}\n\n{printed(sections)}"
+
+
+async def _lines(name: str, stage: Stage, *, quick: bool) -> Sequence[Line]:
+    print(f"measuring {name} ...", file=sys.stderr, flush=True)
+    if name in SPEED:
+        return await SPEED[name](stage)
+    if name == "growth":
+        if stage.postgres is None:
+            return [Line("needs DATABASE_URL", "")]
+        return await growth(stage.ours, stage.postgres, pairs=10 if quick else 40)
+    if stage.our_process.pid is None:
+        return [Line("needs a server that was started here", "")]
+    return await memory(
+        stage.ours,
+        stage.postgres,
+        stage.our_process.pid,
+        suspended=1_000 if quick else 10_000,
+        streams=1_000,
+    )
+
+
+async def _server(
+    base: str | None, stack: AsyncExitStack, folder: Path, model: Served
+) -> tuple[Served, str | None]:
+    """The server, and the URL of its database where that is known."""
+    url = os.environ.get("DATABASE_URL")
+    if base is not None:
+        return Served(base.rstrip("/"), None), url
+    settings = {"HOLDFAST_AGENTS": str(_agents(folder, model)), "HOLDFAST_MIGRATE": "1"}
+    if url is None:
+        data = folder / "data"
+        embedded = await asyncio.to_thread(EmbeddedPostgres.start, data)
+        stack.push_async_callback(asyncio.to_thread, embedded.stop)
+        settings["HOLDFAST_DATA_DIR"] = str(data)
+        url = embedded.url
+    return await stack.enter_async_context(processes.holdfast(folder, settings)), url
+
+
+def _agents(folder: Path, model: Served) -> Path:
+    """The agents file with the address at which the model is served now, and its tools beside it."""
+    text = (HERE / "agents.toml").read_text()
+    mine = folder / "agents.toml"
+    mine.write_text(text.replace(f"http://127.0.0.1:{MODEL_PORT}/v1", model.base))
+    shutil.copy(HERE / "bench_tools.py", folder)
+    return mine
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A temporary folder that a server of another user may pass through."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        yield folder
+
+
+@asynccontextmanager
+async def _http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=600)
+    ) as http:
+        yield http
+
+
+if __name__ == "__main__":
+    main()

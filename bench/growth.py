@@ -1,0 +1,84 @@
+"""How the cost of a turn grows with its thread: turn 500 beside turn 5, taken in turn.
+
+A checkpoint writes what is new, so nothing that is written may grow. What must be read and sent to the
+model does; that is told apart.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from uuid import uuid4
+
+from bench.clients import HoldfastClient
+from bench.database import Postgres
+from bench.table import Line, Mark, count, milliseconds, times
+
+EARLY = 5
+LATE = 500
+TEXT = "hello " * 20
+GROWTH = Mark("<= 1.15x", most=1.15)
+
+_CHECKPOINTS = re.compile(r"^holdfast_checkpoint_seconds_(sum|count) (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn has cost."""
+
+    rows: float
+    wal: float
+    checkpoint: float
+    history: float
+    total: float
+
+
+async def growth(ours: HoldfastClient, postgres: Postgres, *, pairs: int) -> list[Line]:
+    """So many late turns of one thread, each after an early turn of a fresh one."""
+    old = str(uuid4())
+    for _ in range(LATE - pairs // 2 - 1):
+        await ours.turn(old, TEXT)
+    early, late = [], []
+    for _ in range(pairs):
+        young = str(uuid4())
+        for _ in range(EARLY - 1):
+            await ours.turn(young, TEXT)
+        early.append(await _measured_turn(ours, postgres, young))
+        late.append(await _measured_turn(ours, postgres, old))
+
+    def line(
+        what: str, of: Callable[[Turn], float], show: Callable[[float], str], mark: Mark | None
+    ) -> Line:
+        before, after = median(map(of, early)), median(map(of, late))
+        ratio = after / before
+        return Line(what, show(after), show(before), times(ratio), mark, ratio)
+
+    return [
+        line("rows written", lambda turn: turn.rows, count, GROWTH),
+        line("WAL bytes written", lambda turn: turn.wal, count, GROWTH),
+        line("time of its checkpoint", lambda turn: turn.checkpoint, milliseconds, GROWTH),
+        line("loading the history", lambda turn: turn.history, milliseconds, None),
+        line("the whole turn", lambda turn: turn.total, milliseconds, None),
+    ]
+
+
+async def _measured_turn(ours: HoldfastClient, postgres: Postgres, thread: str) -> Turn:
+    history = await postgres.history_seconds(thread)
+    seconds, checkpoints = _checkpoints(await ours.metrics())
+    wal, xid = await postgres.position()
+    timing = await ours.turn(thread, TEXT)
+    wal_after, _ = await postgres.position()
+    seconds_after, checkpoints_after = _checkpoints(await ours.metrics())
+    return Turn(
+        rows=await postgres.rows_since(xid),
+        wal=wal_after - wal,
+        checkpoint=(seconds_after - seconds) / (checkpoints_after - checkpoints),
+        history=history,
+        total=timing.total,
+    )
+
+
+def _checkpoints(metrics: str) -> tuple[float, float]:
+    """Seconds that all checkpoints have taken, and their number."""
+    found = dict(_CHECKPOINTS.findall(metrics))
+    return float(found["sum"]), float(found["count"])

@@ -1,0 +1,49 @@
+"""Tools whose every execution can be counted, and held for as long as a test likes.
+
+Each execution is a line in `file`. With `hold` it goes on once there is a file of that name with `.open` behind it.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+from app.runtime.ports import ToolContext
+from app.tools.functions import tool
+
+
+@tool(effect="read")
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool
+async def risky(what: str) -> str:
+    """Something that a person must approve."""
+    return f"did {what}"
+
+
+@tool(effect="read")
+async def look(file: str, ctx: ToolContext, hold: bool = False) -> str:
+    """Changes nothing, so it may be done again."""
+    return await _leave_a_line("look", file, ctx, hold)
+
+
+@tool(effect="idempotent")
+async def put(file: str, ctx: ToolContext, hold: bool = False) -> str:
+    """Does the same when it is done again under the same key."""
+    return await _leave_a_line("put", file, ctx, hold)
+
+
+@tool(effect="unsafe")
+async def send(file: str, ctx: ToolContext, hold: bool = False) -> str:
+    """Happens once more each time it is done."""
+    return await _leave_a_line("send", file, ctx, hold)
+
+
+async def _leave_a_line(name: str, file: str, ctx: ToolContext, hold: bool) -> str:
+    with Path(file).open("a") as lines:
+        lines.write(f"{name} {ctx.idempotency_key} {os.getpid()}\n")
+    while hold and not Path(f"{file}.open").exists():
+        await asyncio.sleep(0.02)  # noqa: TID251  another process opens it, and can't tell
+    return f"{name} is done"

@@ -1,0 +1,47 @@
+"""What journeys share: a fake provider, agents that use it, and processes of ours for a whole module."""
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.databases import Databases
+from tests.support.providers import FakeProvider, fake_provider
+from tests.support.servers import Server, serving
+from tests.support.streams import Client
+
+
+@pytest.fixture(scope="session")
+def provider() -> Iterator[FakeProvider]:
+    with fake_provider() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def agents(tmp_path_factory: pytest.TempPathFactory, provider: FakeProvider) -> Path:
+    """The agents file, beside its tools, with the provider's port in it."""
+    folder = tmp_path_factory.mktemp("agents")
+    shutil.copytree(Path(__file__).parent / "agents", folder, dirs_exist_ok=True)
+    file = folder / "agents.toml"
+    file.write_text(file.read_text().replace("PORT", str(provider.port)))
+    return file
+
+
+@pytest.fixture(scope="module")
+async def shared_database_url(postgres: Databases) -> AsyncIterator[str]:
+    async with postgres.fresh() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+async def server(shared_database_url: str, agents: Path) -> AsyncIterator[Server]:
+    """One process that serves and executes."""
+    async with serving(shared_database_url, agents=agents) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[Client]:
+    async with server.client() as ours:
+        yield ours
