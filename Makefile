@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
+UV := UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 $(BIN)/uv
 RUNTIME := $(VENV)/.runtime-installed
 TESTING := $(VENV)/.testing-installed
 BENCHING := $(VENV)/.benching-installed

@@ -47,3 +47,10 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await Database.open(database_url, DatabaseOptions(pool_size=5, hot_pool_size=5))
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def postgres_url(postgres: Databases) -> AsyncIterator[str]:
+    """A fresh database in which nothing was ever made."""
+    async with postgres.fresh("template1") as url:
+        yield url

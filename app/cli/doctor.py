@@ -12,7 +12,6 @@ from app.llm.catalog import problem_of
 from app.settings import Settings
 from app.storage import migrations
 from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions
-from app.storage.deliveries import queue_is_there
 from app.transport.auth import doorkeeper, require_safe_address
 from app.wiring import load_agents
 
@@ -79,7 +78,7 @@ async def _database(findings: _Findings, settings: Settings) -> None:
     try:
         await migrations.require_usable(database.hot)
         findings.note("database", _OK, f"revision {migrations.newest_revision()}")
-        there = await queue_is_there(database.hot)
+        there = await migrations.queue_is_there(database.hot)
         findings.note("queue", _OK if there else "its tables are missing: run `holdfast migrate`")
     except _OF_THE_DATABASE as error:
         findings.note("database", str(error))

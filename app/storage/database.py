@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 from sqlalchemy.exc import DBAPIError
@@ -34,6 +34,14 @@ _PASSING: tuple[type[Exception], ...] = (
 _PASSING_THROUGH_THE_ENGINE: tuple[type[Exception], ...] = (PoolTimeout, *_PASSING)
 DATABASE_AWAY: tuple[type[Exception], ...] = (*_PASSING, DatabaseAway)
 """What passes by itself: the same statement may succeed in a moment."""
+CANNOT_CONNECT: tuple[type[Exception], ...] = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    ValueError,
+)
+"""What a first connection may fail with: a place, name or password that is wrong, or nobody there."""
 
 _LIBPQ_ONLY = frozenset(
     {"channel_binding", "gssencmode", "sslcompression", "connect_timeout", "pgbouncer"}
@@ -59,7 +67,8 @@ def asyncpg_dsn(url: str) -> str:
         )
     query = [(key, value) for key, value in parse_qsl(parts.query) if key not in _LIBPQ_ONLY]
     query = [("sslmode" if key == "ssl" else key, value) for key, value in query]
-    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(query), ""))
+    # Put together by hand: urlunsplit drops the slashes of a URL without a host.
+    return f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(query)}" if query else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +197,7 @@ async def _open_hot_pool(dsn: str, options: DatabaseOptions) -> RawPool:
             reset=_keep,
             **settings,
         )
-    except (
-        OSError,
-        TimeoutError,
-        asyncpg.PostgresError,
-        asyncpg.InterfaceError,
-        ValueError,
-    ) as error:
+    except CANNOT_CONNECT as error:
         raise unreachable(dsn, error) from error
 
 

@@ -19,7 +19,7 @@ from pgqueuer.domain.settings import DBSettings
 from pgqueuer.ports.driver import Driver
 
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.storage.database import Connection, RawPool, raw
+from app.storage.database import Connection, raw
 from app.storage.runs import RunKey
 
 ENTRYPOINT = "run"
@@ -53,9 +53,3 @@ def delivered(payload: bytes | None) -> RunKey:
     return RunKey(
         Tenant(body["tenant"]), ThreadId(body["thread_id"]), RunId(body["run_id"]), body["attempt"]
     )
-
-
-async def queue_is_there(pool: RawPool) -> bool:
-    """Whether the queue's tables are where this version looks for them."""
-    found = await pool.fetchval("SELECT to_regclass('pgq.pgqueuer') IS NOT NULL")
-    return bool(found)

@@ -12,7 +12,13 @@ from sqlalchemy import Connection, pool, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.domain.errors import DatabaseUnusable
-from app.storage.database import OLDEST_SERVER, RawPool, asyncpg_dsn, unreachable
+from app.storage.database import (
+    CANNOT_CONNECT,
+    OLDEST_SERVER,
+    RawPool,
+    asyncpg_dsn,
+    unreachable,
+)
 
 Step: TypeAlias = Callable[[Config], None]
 
@@ -55,7 +61,10 @@ async def _migrate(url: str, step: Step) -> None:
     dsn = asyncpg_dsn(url)
 
     async def connect(**_: object) -> "asyncpg.Connection[asyncpg.Record]":
-        return await asyncpg.connect(dsn, timeout=10)
+        try:
+            return await asyncpg.connect(dsn, timeout=10)
+        except CANNOT_CONNECT as error:
+            raise unreachable(dsn, error) from error
 
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=connect, poolclass=pool.NullPool
@@ -65,13 +74,6 @@ async def _migrate(url: str, step: Step) -> None:
             # Held to the end of this transaction, which is also the migrations' own.
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
             await connection.run_sync(_run, step)
-    except (
-        OSError,
-        TimeoutError,
-        asyncpg.InvalidPasswordError,
-        asyncpg.CannotConnectNowError,
-    ) as error:
-        raise unreachable(dsn, error) from error
     finally:
         await engine.dispose()
 
@@ -103,6 +105,11 @@ async def require_usable(hot: RawPool) -> None:
             f"The database isn't migrated (at {found or 'nothing'}, needs {wanted}). Run "
             "`holdfast migrate`, or start with HOLDFAST_MIGRATE=1."
         )
+
+
+async def queue_is_there(hot: RawPool) -> bool:
+    """Whether the queue's tables are where this version looks for them."""
+    return bool(await hot.fetchval("SELECT to_regclass('pgq.pgqueuer') IS NOT NULL"))
 
 
 async def _found_revision(hot: RawPool) -> str | None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import structlog
 from fastapi import FastAPI, Request
@@ -77,7 +78,7 @@ def problem(
         "title": _TITLES.get(status, "Error"),
         "status": status,
         "detail": detail,
-        "instance": request.url.path,
+        "instance": quote(request.url.path),
         "code": code,
         "trace_id": trace_id,
         "retryable": status in _RETRYABLE,

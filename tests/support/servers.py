@@ -4,15 +4,13 @@ import asyncio
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TypeVar
 
+from tests.support.commands import HOLDFAST, OURS
 from tests.support.streams import PATIENCE, Client
 
-HOLDFAST = Path(sys.executable).with_name("holdfast")
 P = TypeVar("P", bound="Running")
 
 _QUICK = {
@@ -102,9 +100,8 @@ async def working(database_url: str, **settings: object) -> AsyncIterator[Runnin
 async def _start(
     command: str, database_url: str, settings: dict[str, object]
 ) -> asyncio.subprocess.Process:
-    ours = ("HOLDFAST_", "DATABASE_URL", "OPENAI_", "ANTHROPIC_")
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(ours)},
+        **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
         "DATABASE_URL": database_url,
         **{f"HOLDFAST_{name.upper()}": str(value) for name, value in (_QUICK | settings).items()},
     }
