@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from app.api.schemas.common import Answer
-from app.storage.database import DATABASE_AWAY
+from app.storage.database import CANNOT_CONNECT, DATABASE_AWAY
 from app.transport.deps import DeskDep
 
 router = APIRouter(tags=["operations"])
@@ -25,7 +25,7 @@ async def is_ready(desk: DeskDep, response: Response) -> Health:
     try:
         async with asyncio.timeout(5):
             await desk.database.ping()
-    except DATABASE_AWAY as error:
+    except (*DATABASE_AWAY, *CANNOT_CONNECT) as error:
         database = type(error).__name__
     if database != "ok":
         response.status_code = 503

@@ -284,19 +284,29 @@ def event_fields(event: AgentEvent) -> dict[str, Any]:
     return body if keep_null else {key: value for key, value in body.items() if value is not None}
 
 
+LARGEST_DELTA = 65_536
+"""Characters of a delta that others are joined to: clients' parsers bound what an event may hold."""
+
+
 def merged(first: AgentEvent, second: AgentEvent) -> AgentEvent | None:
-    """Two adjacent deltas of one message as one, or nothing when they aren't that."""
+    """Two adjacent deltas of one message as one, or nothing when they aren't that, or too long."""
     match first, second:
-        case TextDelta(a), TextDelta(b):
+        case TextDelta(a), TextDelta(b) if _is_short(a, b):
             return TextDelta(a + b)
-        case ReasoningDelta(a), ReasoningDelta(b):
+        case ReasoningDelta(a), ReasoningDelta(b) if _is_short(a, b):
             return ReasoningDelta(a + b)
-        case ToolCallDelta(id_a, a), ToolCallDelta(id_b, b) if id_a == id_b:
+        case ToolCallDelta(id_a, a), ToolCallDelta(id_b, b) if id_a == id_b and _is_short(a, b):
             return ToolCallDelta(id_a, a + b)
-        case ToolCallStreamDelta(id_a, name, a), ToolCallStreamDelta(id_b, _, b) if id_a == id_b:
+        case ToolCallStreamDelta(id_a, name, a), ToolCallStreamDelta(id_b, _, b) if (
+            id_a == id_b and _is_short(a, b)
+        ):
             return ToolCallStreamDelta(id_a, name, a + b)
         case _:
             return None
+
+
+def _is_short(a: str, b: str) -> bool:
+    return len(a) + len(b) <= LARGEST_DELTA
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ class Follower:
             if heard:
                 self._at_finish = heard[-1].event_type == RUN_FINISH
             if self._at_finish and not self._behind:
-                if await self._is_over():
+                if (heard and self._is_end(heard[-1])) or await self._is_over():
                     return
                 self._at_finish = False
 
@@ -129,6 +129,9 @@ class Follower:
     def _move(self, cursor: int) -> None:
         self._cursor = cursor
         self._subscription.cursor = cursor
+
+    def _is_end(self, last: Frame) -> bool:
+        return self._scope.run_id is not None and last.ends_its_run
 
     async def _is_over(self) -> bool:
         """A run's stream ends after a `run_finish` that is its last word for now."""

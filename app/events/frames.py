@@ -4,9 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from app.domain.events import RUN_FINISH
 from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.json_values import compact
+from app.domain.runs import SUSPENDED
 from app.domain.times import wire_time
 from app.storage.events import Entry, LoggedEvent
+
+_SUSPENDED = f'"termination":{compact(dict(SUSPENDED))}'.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,11 @@ class Frame:
     run_id: RunId
     event_type: str
     data: bytes
+
+    @property
+    def ends_its_run(self) -> bool:
+        """A `run_finish` that leaves nothing waiting: no event of the run comes after it."""
+        return self.event_type == RUN_FINISH and _SUSPENDED not in self.data
 
     @property
     def json(self) -> bytes:

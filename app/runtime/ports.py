@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Literal, Protocol, TypeAlias
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
-from app.domain.events import ActivitySnapshot, AgentEvent, ToolCallStreamDelta
+from app.domain.events import LARGEST_DELTA, ActivitySnapshot, AgentEvent, ToolCallStreamDelta
 from app.domain.ids import CallId, RunId, ThreadId
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import Message
@@ -133,8 +133,9 @@ class ToolContext:
 
     def stream_output(self, text: str) -> None:
         """Show a piece of the output before the result is there; the model reads only the result."""
-        if text:
-            self.say(ToolCallStreamDelta(self.call_id, self.tool_name, text))
+        for start in range(0, len(text), LARGEST_DELTA):
+            piece = text[start : start + LARGEST_DELTA]
+            self.say(ToolCallStreamDelta(self.call_id, self.tool_name, piece))
 
     def activity(self, activity_type: str, content: Json) -> None:
         """Show what the tool is at, in place of what it showed before under the same type."""

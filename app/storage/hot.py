@@ -290,11 +290,13 @@ FOR NO KEY UPDATE OF h
 """
 
 _LANDED = """
-SELECT w.i, min(e.seq) AS first_seq
+SELECT w.i, coalesce(min(e.seq), 0) AS first_seq
 FROM unnest($1::text[], $2::uuid[], $3::uuid[])
     WITH ORDINALITY AS w(tenant, thread_id, run_id, i)
-JOIN events e ON e.tenant = w.tenant AND e.thread_id = w.thread_id AND e.run_id = w.run_id
+LEFT JOIN events e ON e.tenant = w.tenant AND e.thread_id = w.thread_id AND e.run_id = w.run_id
     AND e.ts = $4
+LEFT JOIN runs r ON r.tenant = w.tenant AND r.id = w.run_id AND r.updated_at = $4
+WHERE e.seq IS NOT NULL OR r.id IS NOT NULL
 GROUP BY w.i
 """
 
@@ -302,9 +304,10 @@ GROUP BY w.i
 async def landed(
     pool: RawPool, runs: Sequence[tuple[Tenant, ThreadId, RunId]], at: datetime
 ) -> dict[int, int]:
-    """After a connection died over a commit: which of these runs' events of that instant are there.
+    """After a connection died over a commit: which of these runs it has written, by its instant.
 
-    The server may still be at work for a client that is gone: it is seen out first, by its locks.
+    Returns the first event seq of each; 0 for a checkpoint without events. The server may still be
+    at work for a client that is gone: it is seen out first, by its locks.
     """
     tenants = [tenant for tenant, _, _ in runs]
     thread_ids = [thread_id for _, thread_id, _ in runs]

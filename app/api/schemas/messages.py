@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from app.api.schemas.common import Answer, Request, Str, Time
 from app.clock import new_id
@@ -42,14 +42,22 @@ class MediaPart(Request):
     title: Str | None = Field(None, max_length=500)
 
 
+def _form(content: Any) -> str:
+    return "parts" if isinstance(content, list) else "text"
+
+
 Part = Annotated[TextPart | MediaPart, Field(discriminator="type")]
+Parts = Annotated[list[Part], Field(min_length=1, max_length=100)]
+Content = Annotated[
+    Annotated[Str, Tag("text")] | Annotated[Parts, Tag("parts")], Discriminator(_form)
+]
 
 
 class NewMessage(Request):
     """A message to start a run with. Content is plain text, or a list of parts."""
 
     role: Literal["user", "assistant", "system"]
-    content: Str | Annotated[list[Part], Field(min_length=1, max_length=100)]
+    content: Content
 
     def to_domain(self) -> Message:
         content: tuple[Block, ...]

@@ -3,12 +3,20 @@
 from typing import Any, Literal
 
 from pydantic import AliasChoices, Field, model_validator
+from pydantic.config import JsonDict
 
 from app.api.schemas.common import Answer, JsonValue, Metadata, Request, Str, Time
 from app.control.decide import DecisionRequest, DecisionResult
 from app.domain.decisions import Action
 from app.domain.decisions import Answer as Given
 from app.domain.tickets import Ticket
+
+_EXAMPLE: JsonDict = {
+    "decisions": [
+        {"ticket_id": "call_1", "action": "approve"},
+        {"ticket_id": "call_2", "action": "reject", "reason": "Not on a Friday."},
+    ]
+}
 
 
 class TicketOut(Answer):
@@ -129,6 +137,8 @@ class DecisionIn(Request):
 
 class DecisionsIn(Request):
     """Answers to one or several tickets of a run: all of them take effect, or none."""
+
+    model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
 
     decisions: list[DecisionIn] = Field(min_length=1, max_length=100)
 
