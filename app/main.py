@@ -1,8 +1,11 @@
 """The HTTP application: faces, error handlers and bounds around a house that is already open."""
 
+from typing import Any
+
 from fastapi import Depends, FastAPI
 
 from app.api import agents, health, runs, stream_tokens, threads, tickets
+from app.api.schemas.common import Problem
 from app.settings import Settings
 from app.transport import errors
 from app.transport.auth import Doorkeeper
@@ -18,6 +21,11 @@ Start a run, follow its events, answer the tickets that it opens. Every error is
 `application/problem+json` with a stable `code`. Every list is `{items, next_cursor, has_more}`.
 Streams are Server-Sent Events: reconnect with `Last-Event-ID` and miss nothing.
 """
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    401: {"model": Problem, "description": "No key that is known"},
+    403: {"model": Problem, "description": "Not allowed"},
+    422: {"model": Problem, "description": "Invalid request"},
+}
 
 
 def create_app(house: House, door: Doorkeeper) -> FastAPI:
@@ -41,6 +49,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     )
     errors.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
-    for face in (runs, threads, tickets, agents, stream_tokens, health):
-        app.include_router(face.router)
+    for face in (runs, threads, tickets, agents, stream_tokens):
+        app.include_router(face.router, responses=_REFUSALS)
+    app.include_router(health.router)
     return app

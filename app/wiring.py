@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -18,6 +19,7 @@ from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.worker import Worker
+from app.domain.errors import ConfigurationError
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.hub import Hub
 from app.events.outgoing import Outgoing, Publisher
@@ -28,7 +30,7 @@ from app.llm.catalog import ModelCatalog
 from app.llm.specs import specs_from_environment
 from app.settings import Settings
 from app.storage import migrations
-from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions
+from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions, place_of
 from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.storage.notifications import listen, notify
 from app.storage.runs import RunKey
@@ -64,6 +66,8 @@ async def open_house(settings: Settings) -> AsyncIterator[House]:
         await migrations.require_usable(database.hot)
         catalog, models = load_agents(settings)
         stack.push_async_callback(models.aclose)
+        if settings.role != "api" and settings.agents is not None:
+            require_working_models(settings.agents, catalog, models)
         yield await _furnish(settings, stack, database, place, catalog, models)
 
 
@@ -78,13 +82,24 @@ def load_agents(settings: Settings) -> tuple[Catalog, ModelCatalog]:
     return catalog, ModelCatalog(list(catalog.models.values()), os.environ)
 
 
+def require_working_models(file: Path, catalog: Catalog, models: ModelCatalog) -> None:
+    """Who wrote an agent down wants it to run: a model that can't work is found before the first run."""
+    problems = [
+        f"{file}: agents.{spec.id}: {problem}; an agent of your own file must be able to run"
+        for spec in catalog.agents.values()
+        if (problem := models.problem(spec.model)) is not None
+    ]
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+
+
 async def _database_url(settings: Settings, stack: AsyncExitStack) -> tuple[str, str]:
     if settings.database_url is not None:
-        return settings.database_url, "DATABASE_URL"
+        return settings.database_url, f"Postgres at {place_of(settings.database_url)}"
     data_dir = settings.data_dir or default_data_dir()
     embedded = await asyncio.to_thread(EmbeddedPostgres.start, data_dir)
     stack.push_async_callback(asyncio.to_thread, embedded.stop)
-    return embedded.url, str(data_dir)
+    return embedded.url, f"{data_dir} (embedded Postgres)"
 
 
 def _options(settings: Settings) -> DatabaseOptions:

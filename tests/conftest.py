@@ -1,6 +1,7 @@
 """What every tier needs: one event loop library, and a real Postgres with a database per test."""
 
 import asyncio
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -33,6 +34,8 @@ def postgres(testrun_uid: str) -> Iterator[Databases]:
         yield databases
     finally:
         server.stop()
+        if not (folder / "cluster" / "postmaster.pid").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ class RunQuery:
     def _metadata(self) -> dict[str, str]:
         found = {
             name.removeprefix(METADATA): value
-            for name, value in self.request.query_params.items()
+            for name, value in sorted(self.request.query_params.items())
             if name.startswith(METADATA)
         }
         if "\0" in "".join([*found, *found.values()]):

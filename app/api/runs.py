@@ -53,7 +53,6 @@ from app.transport.sse import EventStream, StreamOptions
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 _problems: dict[int | str, dict[str, Any]] = {
     404: {"model": Problem, "description": "Not here"},
-    422: {"model": Problem, "description": "Invalid request"},
 }
 Wait = Annotated[int | None, Query(ge=0, le=MOST_WAIT, description="Seconds to wait for its rest.")]
 

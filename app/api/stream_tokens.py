@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from fastapi import APIRouter, Request
-from pydantic import model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from app.api.schemas.common import Answer, Problem, Time, Uuid
 from app.api.schemas.common import Request as Body
@@ -17,8 +17,8 @@ router = APIRouter(prefix="/v1/stream-tokens", tags=["streams"])
 class StreamTokenIn(Body):
     """Exactly one of the two."""
 
-    run_id: Uuid | None = None
-    thread_id: Uuid | None = None
+    run_id: Uuid | None = Field(None, validation_alias=AliasChoices("run_id", "runId"))
+    thread_id: Uuid | None = Field(None, validation_alias=AliasChoices("thread_id", "threadId"))
 
     @model_validator(mode="after")
     def _one(self) -> "StreamTokenIn":

@@ -26,9 +26,16 @@ from app.transport.deps import (
 
 router = APIRouter(prefix="/v1/threads", tags=["threads"])
 _problems: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not here"}}
+_bad_cursor: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "Bad cursor"}
+}
 
 
-@router.post("", status_code=201, responses={409: {"model": Problem, "description": "Id taken"}})
+@router.post(
+    "",
+    status_code=201,
+    responses={409: {"model": Problem, "description": "Id taken"}, **_problems},
+)
 async def make_a_thread(
     body: ThreadIn, desk: DeskDep, principal: PrincipalDep, response: Response
 ) -> ThreadOut:
@@ -47,7 +54,7 @@ async def make_a_thread(
     return thread_out(thread)
 
 
-@router.get("")
+@router.get("", responses=_bad_cursor)
 async def list_threads(
     desk: DeskDep,
     principal: PrincipalDep,
@@ -99,7 +106,7 @@ async def remove_a_thread(thread_id: Uuid, desk: DeskDep, principal: PrincipalDe
     await threads.delete(desk, principal, ThreadId(thread_id))
 
 
-@router.get("/{thread_id}/messages", responses=_problems)
+@router.get("/{thread_id}/messages", responses={**_bad_cursor, **_problems})
 async def read_messages(
     thread_id: Uuid,
     desk: DeskDep,
@@ -143,7 +150,7 @@ async def read_messages(
     )
 
 
-@router.get("/{thread_id}/runs", responses=_problems)
+@router.get("/{thread_id}/runs", responses={**_bad_cursor, **_problems})
 async def list_runs_of_a_thread(
     thread_id: Uuid, desk: DeskDep, principal: PrincipalDep, query: Annotated[RunQuery, Depends()]
 ) -> Page[RunOut]:

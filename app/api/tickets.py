@@ -15,7 +15,7 @@ from app.transport.deps import DeskDep, PrincipalDep
 router = APIRouter(prefix="/v1/tickets", tags=["tickets"])
 
 
-@router.get("")
+@router.get("", responses={400: {"model": Problem, "description": "Bad cursor"}})
 async def list_tickets(
     desk: DeskDep,
     principal: PrincipalDep,

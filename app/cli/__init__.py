@@ -4,8 +4,14 @@ Each command is a thin shell around a module of this package. A command that can
 says why in one sentence on stderr and leaves with an exit code; nobody sees a traceback.
 """
 
-from app.cli.commands import app
+from app.cli.endings import ExitCode
 
 
 def main() -> None:
-    app()
+    try:
+        # Here, so that Ctrl-C is as quiet while everything is still being imported.
+        from app.cli.commands import app  # noqa: PLC0415  see above
+
+        app()
+    except KeyboardInterrupt:
+        raise SystemExit(ExitCode.INTERRUPTED) from None

@@ -1,19 +1,22 @@
-"""The commands and their options."""
+"""The commands and their options.
 
-import asyncio
+What serves is imported by the commands that serve: asking a server takes a tenth of the time.
+"""
+
+import json
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from app import telemetry
-from app.cli import conversation, doctor, environment, keys, serving
-from app.cli.endings import give_up
-from app.cli.process import run as run_process
-from app.cli.server import Server, parse_json
+from app.cli import environment, keys, tailing
+from app.cli.conversation import converse
+from app.cli.questions import approving, ask
+from app.cli.screen import Screen
+from app.cli.server import asking
+from app.clock import new_id
 from app.domain.decisions import Action
 from app.domain.principals import Scope
-from app.settings import Settings
-from app.storage import migrations
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,76 +25,95 @@ app = typer.Typer(
     help="LLM agents as a service.",
 )
 
-Url = Annotated[str, typer.Option(envvar="HOLDFAST_URL", help="The server.")]
-Key = Annotated[
-    str | None, typer.Option(envvar="HOLDFAST_API_KEY", help="Your API key.", show_default=False)
+Url = Annotated[
+    str | None,
+    typer.Option(help="The server. [default: HOLDFAST_URL, or this machine's]", show_default=False),
 ]
-DEFAULT_URL = "http://127.0.0.1:8000"
-
-
-def _settings() -> Settings:
-    settings = environment.read_settings()
-    telemetry.set_up_logging(settings.log_level, as_json=settings.log_json)
-    return settings
+Key = Annotated[
+    str | None, typer.Option(help="Your API key. [default: HOLDFAST_API_KEY]", show_default=False)
+]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 
 @app.command()
 def serve() -> None:
     """Serve HTTP, and execute runs unless HOLDFAST_ROLE is `api`."""
-    settings = _settings()
-    run_process(lambda stop: serving.serve(settings, stop))
+    from app.cli import process, serving  # noqa: PLC0415  slow, see above
+
+    process.run(partial(serving.serve, process.prepare()))
 
 
 @app.command()
 def worker() -> None:
     """Execute runs without serving HTTP."""
-    settings = _settings()
-    run_process(lambda stop: serving.work(settings, stop))
+    from app.cli import process, serving  # noqa: PLC0415  slow, see above
+
+    process.run(partial(serving.work, process.prepare()))
 
 
 @app.command()
 def migrate() -> None:
     """Bring the database of DATABASE_URL to this version's schema."""
-    url = _settings().database_url
-    if url is None:
-        give_up("Set DATABASE_URL: the embedded database is migrated whenever it is started.")
-    run_process(lambda _: migrations.upgrade(url))
-    typer.echo(f"The database is at revision {migrations.newest_revision()}.")
+    from app.cli import process, serving  # noqa: PLC0415  slow, see above
+
+    process.run(partial(serving.migrate, process.prepare()))
 
 
 @app.command()
 def run(
     prompt: Annotated[str, typer.Argument(help="What you say to the agent.")],
     agent: Annotated[str, typer.Option(help="Which agent.")] = "demo",
-    thread: Annotated[str | None, typer.Option(help="A thread to continue.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve every call.")] = False,
-    url: Url = DEFAULT_URL,
+    thread: Annotated[str | None, typer.Option(help="The id of a thread to continue.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve all that asks for approval.")] = False,
+    url: Url = None,
     key: Key = None,
 ) -> None:
-    """Start a run, stream it to the terminal, and ask you about the calls that need a person."""
-    asyncio.run(conversation.converse(Server(url, key), agent, prompt, thread, approve_all=yes))
+    """Start a run, stream it to the terminal, and ask you about calls that need a person.
+
+    Ends with 0 when the run succeeded, 1 failed, 3 was stopped by a limit, 4 blocked, 5 cancelled, 6 waits
+    for an answer; 7 when there is no server or it refused; 130 when you left by a second Ctrl-C.
+    """
+    request: dict[str, Any] = {
+        "run_id": new_id(),
+        "agent_id": agent,
+        "messages": [{"role": "user", "content": prompt}],
+    }
+    if thread is not None:
+        request["thread_id"] = thread
+    screen = Screen()
+    by_person = partial(ask, screen=screen)
+    with asking(*environment.server(url, key)) as server:
+        answer = approving(by_person) if yes else by_person
+        raise SystemExit(converse(server, screen, request, answer))
 
 
 @app.command()
 def tail(
-    run_id: Annotated[str, typer.Argument(metavar="RUN")],
-    json: Annotated[bool, typer.Option("--json", help="One event a line, as JSON.")] = False,
-    url: Url = DEFAULT_URL,
+    run_id: Run,
+    as_json: Annotated[bool, typer.Option("--json", help="One event a line, as JSON.")] = False,
+    url: Url = None,
     key: Key = None,
 ) -> None:
     """Follow a run's events from its beginning until it is done."""
-    asyncio.run(conversation.tail(Server(url, key), run_id, as_json=json))
+    with asking(*environment.server(url, key)) as server:
+        tailing.tail(server, run_id, as_json=as_json)
 
 
 @app.command()
 def decide(
-    run_id: Annotated[str, typer.Argument(metavar="RUN")],
-    ticket: Annotated[str, typer.Argument(metavar="TICKET", help="ticket_id, id or call id.")],
+    run_id: Run,
+    ticket: Annotated[
+        str, typer.Argument(metavar="TICKET", help="Its ticket_id or id, or its call's id.")
+    ],
     action: Annotated[Action, typer.Argument()],
     reason: Annotated[str | None, typer.Option(help="Why; the model reads it on reject.")] = None,
-    arguments: Annotated[str | None, typer.Option(help="With edit: JSON object.")] = None,
-    result: Annotated[str | None, typer.Option(help="With respond: JSON.")] = None,
-    url: Url = DEFAULT_URL,
+    arguments: Annotated[
+        str | None, typer.Option(metavar="JSON", help="With edit: what the tool gets instead.")
+    ] = None,
+    result: Annotated[
+        str | None, typer.Option(metavar="JSON", help="With respond: the call's result.")
+    ] = None,
+    url: Url = None,
     key: Key = None,
 ) -> None:
     """Answer a ticket of a run."""
@@ -99,16 +121,23 @@ def decide(
     if reason is not None:
         decision["reason"] = reason
     if arguments is not None:
-        decision["arguments"] = parse_json("--arguments", arguments)
+        decision["arguments"] = _json("--arguments", arguments)
     if result is not None:
-        decision["result"] = parse_json("--result", result)
-    asyncio.run(conversation.decide(Server(url, key), run_id, decision))
+        decision["result"] = _json("--result", result)
+    with asking(*environment.server(url, key)) as server:
+        answer = server.decide(run_id, decision)
+    for decided in answer["results"]:
+        typer.echo(f"{decided['ticket_id']}: {decided['action']} {decided['status']}")
+    for still_open in answer["open_tickets"]:
+        typer.echo(f"{still_open['ticket_id']}: still open ({still_open['tool_name']})")
 
 
 @app.command(name="doctor")
-def examine(url: Url = DEFAULT_URL, key: Key = None) -> None:
+def examine(url: Url = None, key: Key = None) -> None:
     """Check settings, agents, models, database and server, and say what to do."""
-    asyncio.run(doctor.examine(url, key))
+    from app.cli import doctor, process  # noqa: PLC0415  slow, see above
+
+    process.run(partial(doctor.examine, process.prepare(least_level="error"), url, key))
 
 
 @app.command()
@@ -133,7 +162,14 @@ def new(
     keys.make(subject, tenant, scope)
 
 
-@key_commands.command()
-def hash() -> None:
+@key_commands.command(name="hash")
+def hash_of_stdin() -> None:
     """Read a key from stdin, print its SHA-256 for the keys file."""
     typer.echo(keys.digest(typer.get_text_stream("stdin").read().strip()))
+
+
+def _json(option: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"isn't valid JSON: {error}.", param_hint=option) from None

@@ -1,180 +1,99 @@
 """A run in a terminal: what it says as it comes, and questions where it needs a person."""
 
-import asyncio
-import json
-import signal
-import sys
-from typing import Any
+from app.cli.endings import ExitCode
+from app.cli.questions import Ask
+from app.cli.screen import Screen
+from app.cli.server import Body, Server, ServerRefused
 
-import typer
-
-from app.cli.endings import ExitCode, give_up
-from app.cli.server import Server, parse_json
-
+_SOMEBODY_WAS_FIRST = frozenset({409, 410})
 _CODES = {
-    "natural_end": ExitCode.SUCCEEDED,
-    "behavior_requested": ExitCode.SUCCEEDED,
-    "stopped": ExitCode.BUDGET_EXCEEDED,
+    "succeeded": ExitCode.SUCCEEDED,
+    "failed": ExitCode.FAILED,
+    "budget_exceeded": ExitCode.BUDGET_EXCEEDED,
     "blocked": ExitCode.BLOCKED,
     "cancelled": ExitCode.CANCELLED,
-    "error": ExitCode.FAILED,
 }
 
 
-async def converse(
-    server: Server, agent: str, prompt: str, thread: str | None, *, approve_all: bool
-) -> None:
-    """Start a run and stay with it until it is done; leave with a code that says how it ended."""
-    async with server:
-        body: dict[str, Any] = {
-            "agent_id": agent,
-            "messages": [{"role": "user", "content": prompt}],
-        }
-        if thread is not None:
-            body["thread_id"] = thread
-        run = await server.post("/v1/runs", body)
-        run_id = run["run_id"]
-        typer.echo(f"run {run_id} on thread {run['thread_id']}", err=True)
-        wishes = _cancel_on_interrupt(server, run_id)
-        after = 0
-        while True:
-            finish = None
-            async for event in server.events(run_id, after):
-                after = event.get("seq", after)
-                _show(event)
-                if event["event_type"] == "run_finish":
-                    finish = event
-            if finish is None:
-                give_up("The stream ended before the run did; look with `holdfast tail`.")
-            if finish["termination"]["type"] != "suspended":
-                _leave(finish)
-            if not await _answer_all(server, run_id, finish["waiting"], approve_all, wishes):
-                typer.echo(
-                    f"The run waits. Answer later with `holdfast decide {run_id} TICKET ACTION`.",
-                    err=True,
-                )
-                raise SystemExit(ExitCode.WAITING)
+def converse(server: Server, screen: Screen, request: Body, ask: Ask) -> ExitCode:
+    """Start a run and stay until it is done, or until nobody here answers its questions.
 
-
-async def tail(server: Server, run_id: str, *, as_json: bool) -> None:
-    async with server:
-        async for event in server.events(run_id, until_done=True):
-            typer.echo(json.dumps(event) if as_json else _line(event))
-
-
-async def decide(server: Server, run_id: str, decision: dict[str, Any]) -> None:
-    async with server:
-        answer = await server.post(f"/v1/runs/{run_id}/decisions", {"decisions": [decision]})
-        for result in answer["results"]:
-            typer.echo(f"{result['ticket_id']}: {result['action']} {result['status']}")
-        for ticket in answer["open_tickets"]:
-            typer.echo(f"{ticket['ticket_id']}: still open ({ticket['tool_name']})")
-
-
-def _cancel_on_interrupt(server: Server, run_id: str) -> "asyncio.Event":
-    """Ctrl-C asks the server to cancel; the run's end comes through the stream like any other."""
-    wished = asyncio.Event()
-    tasks: list[asyncio.Task[dict[str, Any]]] = []
-    loop = asyncio.get_running_loop()
-
-    def wish() -> None:
-        if wished.is_set():
-            raise SystemExit(ExitCode.INTERRUPTED)
-        wished.set()
-        typer.echo("\ncancelling … (Ctrl-C again to leave)", err=True)
-        request = server.post(f"/v1/runs/{run_id}/cancel", {"reason": "Ctrl-C"})
-        tasks.append(loop.create_task(request))
-
-    loop.add_signal_handler(signal.SIGINT, wish)
-    return wished
-
-
-async def _answer_all(
-    server: Server, run_id: str, waiting: dict[str, Any], approve_all: bool, wished: asyncio.Event
-) -> bool:
-    """Ask about each ticket; False when the person would rather leave."""
-    decisions = []
-    for ticket in waiting["tickets"]:
-        typer.echo(f"\n{ticket['message']}", err=True)
-        typer.echo(f"  {ticket['tool_name']} {json.dumps(ticket['arguments'])}", err=True)
-        answer = {"action": "approve"} if approve_all else await _ask(ticket)
-        if answer is None or wished.is_set():
-            return False
-        decisions.append(
-            {"ticket_id": ticket["id"], "args_digest": ticket["args_digest"], **answer}
-        )
-    if not decisions:
-        return False
-    await server.post(f"/v1/runs/{run_id}/decisions", {"decisions": decisions})
-    return True
-
-
-async def _ask(ticket: dict[str, Any]) -> dict[str, Any] | None:
-    actions = [action for action in ticket["allowed_actions"] if action != "cancel"]
-    choices = " / ".join([*actions, "quit"])
+    Ctrl-C asks the server to cancel; the end comes through the stream like any other. A second one
+    only leaves.
+    """
+    run = server.start(request)
+    run_id = run["run_id"]
+    screen.note(f"run {run_id} of thread {run['thread_id']}")
+    stay = _Stay(server, screen, run_id, ask)
     while True:
-        chosen = (await _read(f"{choices}? ")).lower()
-        if chosen in ("", "q", "quit"):
-            return None
-        action = next((action for action in actions if action.startswith(chosen)), None)
-        match action:
-            case "approve":
-                return {"action": "approve"}
-            case "reject":
-                return {"action": "reject", "reason": await _read("reason? ") or None}
-            case "edit":
-                arguments = await _read("arguments as JSON? ")
-                return {"action": "edit", "arguments": parse_json("arguments", arguments)}
-            case "respond":
-                return {"action": "respond", "result": _as_value(await _read("result? "))}
-            case _:
-                typer.echo(f"One of: {choices}", err=True)
+        try:
+            return stay.until_the_end()
+        except KeyboardInterrupt:
+            if stay.is_cancelling:
+                screen.note(f"Left it. See how it ends: holdfast tail {run_id}")
+                return ExitCode.INTERRUPTED
+            screen.note("Asking the server to cancel the run … (Ctrl-C again only leaves)")
+            stay.is_cancelling = True
+            server.cancel(run_id, "Ctrl-C")
 
 
-async def _read(prompt: str) -> str:
-    """A line of stdin, read off the loop; nothing when there is no more."""
-    typer.echo(prompt, nl=False, err=True)
-    line: str = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-    return line.strip()
+class _Stay:
+    """Where we are in a run's events; it can be interrupted anywhere and goes on from there."""
 
+    def __init__(self, server: Server, screen: Screen, run_id: str, ask: Ask) -> None:
+        self._server = server
+        self._screen = screen
+        self._run_id = run_id
+        self._ask = ask
+        self._after = 0
+        self.is_cancelling = False
 
-def _as_value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    def until_the_end(self) -> ExitCode:
+        while True:
+            self._show_what_comes()
+            run = self._server.run(self._run_id)
+            if run["status"] == "done":
+                return self._ended(run)
+            if run["status"] == "waiting" and not self._answer(run["waiting"]):
+                self._screen.note(
+                    "The run waits, and holds nothing meanwhile. Answer it with\n"
+                    f"  holdfast decide {self._run_id} TICKET approve\n"
+                    f"where TICKET is one of: {' '.join(run['waiting']['ticket_ids'])}"
+                )
+                return ExitCode.WAITING
 
+    def _show_what_comes(self) -> None:
+        for event in self._server.events(
+            self._run_id, self._after, on_cut=lambda why: self._screen.note(f"[{why}]")
+        ):
+            # First, so that an interruption between the two shows nothing twice.
+            self._after = event.get("seq", self._after)
+            self._screen.show(event)
 
-def _show(event: dict[str, Any]) -> None:
-    match event["event_type"]:
-        case "text_delta":
-            typer.echo(event["delta"], nl=False)
-        case "stream_reset":
-            typer.echo(f"\n[begun again: {event['reason']}]", err=True)
-        case "tool_call_ready":
-            typer.echo(f"\n→ {event['name']} {json.dumps(event['arguments'])}", err=True)
-        case "tool_call_stream_delta":
-            typer.echo(event["delta"], nl=False, err=True)
-        case "tool_call_resumed":
-            typer.echo(f"← {json.dumps(event['result'])}", err=True)
-        case "tool_call_done" if event["outcome"] != "suspended":
-            result = event["result"]
-            typer.echo(f"← {result['message'] or json.dumps(result['data'])}", err=True)
-        case "run_finish":
-            typer.echo("")
+    def _answer(self, waiting: Body) -> bool:
+        """Have every question answered; False when one is left open."""
+        if not waiting["tickets"]:
+            self._screen.note(f"[waiting: {waiting['message'] or waiting['reason']}]")
+        return all(self._settle(ticket) for ticket in waiting["tickets"])
 
+    def _settle(self, ticket: Body) -> bool:
+        while (decision := self._ask(ticket)) is not None:
+            quoted = {"ticket_id": ticket["id"], "args_digest": ticket["args_digest"]}
+            try:
+                self._server.decide(self._run_id, quoted | decision)
+            except ServerRefused as refusal:
+                if refusal.status != 422 and refusal.status not in _SOMEBODY_WAS_FIRST:
+                    raise
+                self._screen.note(str(refusal))
+                if refusal.status == 422:
+                    continue
+            return True
+        return False
 
-def _line(event: dict[str, Any]) -> str:
-    envelope = ("seq", "ts", "thread_id", "run_id", "step", "event_type")
-    rest = {name: value for name, value in event.items() if name not in envelope}
-    step = f" [{event['step']}]" if "step" in event else ""
-    return f"{event.get('seq', '')}{step} {event['event_type']} {json.dumps(rest)}"
-
-
-def _leave(finish: dict[str, Any]) -> None:
-    termination = finish["termination"]
-    code = _CODES.get(termination["type"], ExitCode.FAILED)
-    if code is not ExitCode.SUCCEEDED:
-        detail = termination.get("detail") or termination.get("code") or ""
-        give_up(f"The run ended: {termination['type']} {detail}".rstrip(), code)
-    raise SystemExit(ExitCode.SUCCEEDED)
+    def _ended(self, run: Body) -> ExitCode:
+        code = _CODES.get(run["outcome"], ExitCode.FAILED)
+        if code is not ExitCode.SUCCEEDED:
+            termination = run["termination"]
+            why = termination.get("detail") or termination.get("code") or termination["type"]
+            self._screen.note(f"The run is done: {run['outcome']} ({why}).")
+        return code

@@ -1,21 +1,24 @@
 """The doctor: looks at everything a server needs, and says what to do about what is missing."""
 
+import asyncio
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-import httpx2
 import typer
 
 from app.cli import environment
 from app.cli.endings import ExitCode
+from app.cli.process import Stop
+from app.cli.server import ServerAway, ServerRefused, reaching
 from app.domain.errors import ConfigurationError, DatabaseUnusable
-from app.llm.catalog import problem_of
 from app.settings import Settings
 from app.storage import migrations
-from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions
+from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions, place_of
+from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.transport.auth import doorkeeper, require_safe_address
-from app.wiring import load_agents
+from app.wiring import load_agents, require_working_models
 
-_OK = None
 _OF_THE_DATABASE: tuple[type[Exception], ...] = (DatabaseUnusable, *DATABASE_AWAY)
 
 
@@ -23,24 +26,33 @@ class _Findings:
     def __init__(self) -> None:
         self.problems = 0
 
-    def note(self, what: str, problem: str | None, remark: str = "") -> None:
-        mark = "ok     " if problem is None else "problem"
-        self.problems += problem is not None
-        typer.echo(f"{mark}  {what}{f': {problem or remark}' if problem or remark else ''}")
+    def fine(self, what: str, remark: str = "") -> None:
+        typer.echo(f"ok       {what}{f': {remark}' if remark else ''}")
+
+    def problem(self, what: str, sentence: str) -> None:
+        self.problems += 1
+        for line in sentence.splitlines():
+            typer.echo(f"problem  {what}: {line}")
 
 
-async def examine(url: str, key: str | None) -> None:
+async def examine(settings: Settings, url: str | None, key: str | None, _: Stop) -> None:
     """One line for each thing that was looked at; exit code 1 when something is wrong."""
     findings = _Findings()
-    settings = environment.read_settings()
-    for sentence in environment.strangers(os.environ):
-        findings.note("settings", sentence)
-    findings.note("settings", _OK)
+    _variables(findings)
     _keys(findings, settings)
-    _agents(findings, settings)
+    await _agents(findings, settings)
     await _database(findings, settings)
-    await _server(findings, url, key)
+    await asyncio.to_thread(_server, findings, settings, url, key)
     raise SystemExit(ExitCode.FAILED if findings.problems else ExitCode.SUCCEEDED)
+
+
+def _variables(findings: _Findings) -> None:
+    strangers = environment.strangers(os.environ)
+    for sentence in strangers:
+        findings.problem("settings", sentence)
+    if not strangers:
+        chosen = [one.name for one in environment.variables() if os.environ.get(one.name)]
+        findings.fine("settings", ", ".join(chosen) or "all are the default")
 
 
 def _keys(findings: _Findings, settings: Settings) -> None:
@@ -48,53 +60,103 @@ def _keys(findings: _Findings, settings: Settings) -> None:
         door = doorkeeper(settings.api_keys_file, settings.api_keys, settings.stream_token_secret)
         require_safe_address(settings.host, door)
     except ConfigurationError as error:
-        findings.note("API keys", str(error))
+        findings.problem("API keys", str(error))
     else:
-        findings.note("API keys", _OK, "none; this machine only" if door.is_keyless else "")
+        findings.fine("API keys", "none, so this machine only" if door.is_keyless else "")
 
 
-def _agents(findings: _Findings, settings: Settings) -> None:
+async def _agents(findings: _Findings, settings: Settings) -> None:
     try:
         catalog, models = load_agents(settings)
     except ConfigurationError as error:
-        findings.note("agents", str(error))
+        findings.problem("agents", str(error))
         return
-    findings.note("agents", _OK, ", ".join(catalog.agents))
+    try:
+        if settings.agents is not None:
+            require_working_models(settings.agents, catalog, models)
+        findings.fine("agents", ", ".join(catalog.agents))
+    except ConfigurationError as error:
+        findings.problem("agents", str(error))
+    used = {spec.model for spec in catalog.agents.values()}
     for spec in models.specs:
-        findings.note(f"model {spec.name}", problem_of(spec, os.environ))
+        problem = models.problem(spec.name)
+        if problem is None:
+            findings.fine(f"model {spec.name}", spec.model or "plays a script")
+        elif spec.name not in used:
+            findings.fine(f"model {spec.name}", f"no agent uses it, and it can't work: {problem}")
+        elif settings.agents is None:
+            findings.problem(f"model {spec.name}", problem)
+    await models.aclose()
 
 
 async def _database(findings: _Findings, settings: Settings) -> None:
-    if settings.database_url is None:
-        findings.note("database", _OK, "embedded; it is started and migrated with the server")
+    data_dir = settings.data_dir or default_data_dir()
+    if settings.database_url is None and not (data_dir / "cluster").exists():
+        findings.fine("database", f"embedded, to be made in {data_dir} by the first start")
         return
     try:
-        database = await Database.open(
-            settings.database_url, DatabaseOptions(pool_size=2, hot_pool_size=2)
-        )
-    except DatabaseUnusable as error:
-        findings.note("database", str(error))
-        return
+        async with _opened(settings) as (database, place):
+            await migrations.require_recent(database.hot)
+            version = await migrations.server_version(database.hot)
+            findings.fine("database", f"Postgres {version} at {place}")
+            await _schema(findings, database, settings)
+    except _OF_THE_DATABASE as error:
+        findings.problem("database", str(error) or type(error).__name__)
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[tuple[Database, str]]:
+    """The database that a server would use; an embedded one is started if it doesn't run."""
+    embedded: EmbeddedPostgres | None = None
+    url = settings.database_url
+    if url is None:
+        data_dir = settings.data_dir or default_data_dir()
+        embedded = await asyncio.to_thread(EmbeddedPostgres.start, data_dir)
+        url, place = embedded.url, str(embedded.data_dir)
+    else:
+        place = place_of(url)
+    try:
+        options = DatabaseOptions(pool_size=2, hot_pool_size=2, pgbouncer=settings.pgbouncer)
+        database = await Database.open(url, options, listen_url=settings.listen_url)
+        try:
+            yield database, place
+        finally:
+            await database.close()
+    finally:
+        if embedded is not None:
+            await asyncio.to_thread(embedded.stop)
+
+
+async def _schema(findings: _Findings, database: Database, settings: Settings) -> None:
     try:
         await migrations.require_usable(database.hot)
-        findings.note("database", _OK, f"revision {migrations.newest_revision()}")
-        there = await migrations.queue_is_there(database.hot)
-        findings.note("queue", _OK if there else "its tables are missing: run `holdfast migrate`")
-    except _OF_THE_DATABASE as error:
-        findings.note("database", str(error))
-    finally:
-        await database.close()
-
-
-async def _server(findings: _Findings, url: str, key: str | None) -> None:
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    try:
-        async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=5) as http:
-            health = await http.get("/health")
-            agents = await http.get("/v1/agents")
-    except httpx2.TransportError:
-        findings.note("server", _OK, f"none at {url}")
+    except migrations.NotMigrated as error:
+        if settings.migrate or (settings.migrate is None and settings.database_url is None):
+            findings.fine("migrations", "the next start makes them")
+        else:
+            findings.problem("migrations", str(error))
         return
-    findings.note("server", _OK if health.is_success else f"{url}/health says {health.text[:200]}")
-    if agents.status_code == 401:
-        findings.note("your key", "the server doesn't know it: set HOLDFAST_API_KEY")
+    findings.fine("migrations", f"revision {migrations.newest_revision()}")
+    if await migrations.queue_is_there(database.hot):
+        findings.fine("queue")
+    else:
+        findings.problem("queue", "its tables are missing: restore the schema pgq from a backup")
+
+
+def _server(findings: _Findings, settings: Settings, url: str | None, key: str | None) -> None:
+    """Asked for only by default, it needn't run."""
+    address, key = environment.server(url, key)
+    try:
+        with reaching(address, key) as server:
+            server.get("/health")
+            agents = server.get("/v1/agents")["items"]
+    except ServerAway as error:
+        if url is None and settings.url is None:
+            findings.fine("server", f"none runs at {address}")
+        else:
+            findings.problem("server", str(error))
+    except ServerRefused as error:
+        remedy = ": set HOLDFAST_API_KEY to one that it knows" if error.status == 401 else ""
+        findings.problem("server", f"{address} answers {error}{remedy}")
+    else:
+        findings.fine("server", f"{address} offers {', '.join(one['id'] for one in agents)}")

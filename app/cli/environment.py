@@ -11,6 +11,7 @@ from app.llm.specs import DEFAULT_ANTHROPIC_MODEL, DEFAULT_OPENAI_MODEL, OPENAI_
 from app.settings import Settings
 
 _PREFIX = "HOLDFAST_"
+_USUAL_PORT: int = Settings.model_fields["port"].default
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,13 @@ def read_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         give_up("\nholdfast: ".join(_sentences(error)))
+
+
+def server(url: str | None, key: str | None) -> tuple[str, str | None]:
+    """Which server is asked, and with which key: by option, by setting, or the one of this machine."""
+    settings = read_settings()
+    here = f"http://127.0.0.1:{settings.port or _USUAL_PORT}"
+    return (url or settings.url or here).rstrip("/"), key or settings.api_key
 
 
 def variables() -> list[Variable]:

@@ -1,16 +1,23 @@
 """One event loop from start to end: signals stop it, and what keeps it from working is a sentence."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import Any, TypeAlias
 
+import structlog
 import typer
 
+from app import telemetry
+from app.cli import environment
 from app.cli.endings import give_up
 from app.domain.errors import ConfigurationError, DatabaseUnusable
+from app.settings import Settings
+
+log = structlog.get_logger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SENTENCES = (ConfigurationError, DatabaseUnusable)
@@ -40,6 +47,15 @@ class Stop:
             how()
         else:
             self._work.cancel()
+
+
+def prepare(*, least_level: str | None = None) -> Settings:
+    """The settings, with logging as they want it; what looks like one and is none is pointed out."""
+    settings = environment.read_settings()
+    telemetry.set_up_logging(least_level or settings.log_level, as_json=settings.log_json)
+    for sentence in environment.strangers(os.environ):
+        log.warning("unknown_setting", detail=sentence)
+    return settings
 
 
 Work: TypeAlias = Callable[[Stop], Coroutine[Any, Any, None]]

@@ -1,113 +1,185 @@
 """A server as the commands see it: requests that explain their refusals, streams that come back."""
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import httpx2
 
 from app.cli.endings import ExitCode, give_up
+from app.domain.errors import HoldfastError
 
-_PATIENCE = httpx2.Timeout(30.0)
-_MOST_RETRIES = 30
-_EVENT_STREAM = {"Accept": "text/event-stream"}
+Body: TypeAlias = dict[str, Any]
+Event: TypeAlias = dict[str, Any]
+
+_TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
+_SILENCE = httpx2.Timeout(60.0, connect=10.0)
+"""On a stream: the server breaks every silence much earlier."""
+_PATIENCE = 60.0
+_LONGEST_PAUSE = 2.0
+_PASSING = frozenset({429, 500, 502, 503, 504})
+_NO_PROXY = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}
+
+
+class ServerAway(HoldfastError):
+    """Nobody answers, or no longer."""
+
+
+class ServerRefused(HoldfastError):
+    """The server's answer is "no"; its own sentence says why."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(f"{detail} ({code})")
+        self.status = status
+        self.code = code
 
 
 class Server:
-    def __init__(self, url: str, key: str | None) -> None:
-        self.url = url.rstrip("/")
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self.http = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=_PATIENCE)
+    def __init__(self, url: str, http: httpx2.Client) -> None:
+        self._url = url
+        self._http = http
 
-    async def __aenter__(self) -> "Server":
-        return self
+    def get(self, path: str) -> Body:
+        return self._ask("GET", path)
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.http.aclose()
+    def start(self, body: Body) -> Body:
+        return self._ask("POST", "/v1/runs", body)
 
-    async def post(self, path: str, body: Any) -> dict[str, Any]:
-        try:
-            return _answer(await self.http.post(path, json=body))
-        except httpx2.TransportError as error:
-            give_up(self._unreachable(error))
+    def run(self, run_id: str) -> Body:
+        return self.get(f"/v1/runs/{run_id}")
 
-    async def get(self, path: str) -> dict[str, Any]:
-        try:
-            return _answer(await self.http.get(path))
-        except httpx2.TransportError as error:
-            give_up(self._unreachable(error))
+    def decide(self, run_id: str, decision: Body) -> Body:
+        return self._ask("POST", f"/v1/runs/{run_id}/decisions", {"decisions": [decision]})
 
-    async def events(
-        self, run_id: str, after: int = 0, *, until_done: bool = False
-    ) -> AsyncIterator[dict[str, Any]]:
-        """A run's events until its stream ends; a connection that breaks is taken up again."""
-        failures = 0
+    def cancel(self, run_id: str, reason: str) -> Body:
+        return self._ask("POST", f"/v1/runs/{run_id}/cancel", {"reason": reason})
+
+    def events(
+        self,
+        run_id: str,
+        after: int,
+        *,
+        until_done: bool = False,
+        on_cut: Callable[[str], None],
+    ) -> Iterator[Event]:
+        """A run's events, each once, until the server has no more to say for now.
+
+        A connection that breaks is made again from the last event on; `on_cut` hears of it.
+        """
+        patience = _Patience()
         while True:
             try:
-                async with self.http.stream(
-                    "GET",
-                    f"/v1/runs/{run_id}/events",
-                    params={"follow": int(until_done)},
-                    headers={**_EVENT_STREAM, "Last-Event-ID": str(after)},
-                ) as response:
-                    if response.status_code == 204:
-                        return
-                    if response.status_code != 200:
-                        await response.aread()
-                        _answer(response)
-                    failures = 0
-                    async with aclosing(_parsed(response)) as events:
-                        async for event in events:
-                            after = event.get("seq", after)
-                            yield event
-                    return
+                for event in self._events_once(run_id, after, until_done):
+                    patience.renew()
+                    after = event.get("seq", after)
+                    yield event
+                return
             except httpx2.TransportError as error:
-                failures += 1
-                if failures > _MOST_RETRIES:
-                    give_up(self._unreachable(error))
-                await _breathe(min(0.1 * failures, 2.0))
+                self._wait(patience, error, on_cut)
+            except ServerRefused as refusal:
+                if refusal.status in _PASSING:
+                    self._wait(patience, refusal, on_cut)
+                elif refusal.code == "cursor_expired":
+                    after = self.get(f"/v1/runs/{run_id}/snapshot")["last_event_id"]
+                    on_cut(f"some events are no longer kept one by one; going on after {after}")
+                else:
+                    raise
 
-    def _unreachable(self, error: Exception) -> str:
-        return (
-            f"No server answers at {self.url} ({type(error).__name__}). Start one with `make run`, or "
-            "set HOLDFAST_URL."
+    def _events_once(self, run_id: str, after: int, until_done: bool) -> Iterator[Event]:
+        with self._http.sse(
+            f"/v1/runs/{run_id}/events",
+            params={"follow": int(until_done)},
+            headers={"Last-Event-ID": str(after)},
+            timeout=_SILENCE,
+        ) as source:
+            if source.response.status_code == 204:
+                return
+            if source.response.status_code != 200:
+                source.response.read()
+                _body_of(source.response)
+            for sent in source:
+                if sent.data:
+                    event: Event = json.loads(sent.data)
+                    yield event
+
+    def _wait(self, patience: "_Patience", error: Exception, on_cut: Callable[[str], None]) -> None:
+        if patience.is_fresh:
+            on_cut("the connection broke; trying again")
+        if not patience.pause():
+            raise self._away(error) from error
+
+    def _ask(self, method: str, path: str, body: Body | None = None) -> Body:
+        try:
+            return _body_of(self._http.request(method, path, json=body))
+        except httpx2.TransportError as error:
+            raise self._away(error) from error
+
+    def _away(self, error: Exception) -> ServerAway:
+        return ServerAway(
+            f"No server answers at {self._url} ({str(error) or type(error).__name__}). Start one "
+            "with `holdfast serve`, or set HOLDFAST_URL."
         )
 
 
-def parse_json(option: str, text: str) -> Any:
+@contextmanager
+def reaching(url: str, key: str | None) -> Iterator[Server]:
+    """A server to ask."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
-        return json.loads(text)
-    except ValueError as error:
-        give_up(f"{option} isn't valid JSON: {error}", ExitCode.REFUSED)
+        with httpx2.Client(
+            base_url=url, headers=headers, timeout=_TIMEOUT, mounts=_NO_PROXY
+        ) as http:
+            yield Server(url, http)
+    except (httpx2.InvalidURL, UnicodeEncodeError) as error:
+        raise ServerAway(f"HOLDFAST_URL or HOLDFAST_API_KEY can't be used: {error}.") from error
 
 
-async def _parsed(response: httpx2.Response) -> AsyncGenerator[dict[str, Any]]:
-    async for sse in httpx2.EventSource(response):
-        if sse.data:
-            event: dict[str, Any] = json.loads(sse.data)
-            yield event
-
-
-async def _breathe(seconds: float) -> None:
-    """Nothing tells a client when a server is back."""
+@contextmanager
+def asking(url: str, key: str | None) -> Iterator[Server]:
+    """The same for a command: when the server refuses or is away, its sentence is the end."""
     try:
-        async with asyncio.timeout(seconds):
-            await asyncio.Event().wait()
-    except TimeoutError:
-        return
+        with reaching(url, key) as server:
+            yield server
+    except (ServerAway, ServerRefused) as error:
+        give_up(str(error), ExitCode.REFUSED)
 
 
-def _answer(response: httpx2.Response) -> dict[str, Any]:
-    """The body, or the refusal's own sentence."""
+class _Patience:
+    """How long a server may be away before we believe that it stays away."""
+
+    def __init__(self) -> None:
+        self._pauses = 0
+        self._until = 0.0
+
+    @property
+    def is_fresh(self) -> bool:
+        return self._pauses == 0
+
+    def renew(self) -> None:
+        self._pauses = 0
+
+    def pause(self) -> bool:
+        """Wait a little; False when that has been done for long enough."""
+        if self.is_fresh:
+            self._until = time.monotonic() + _PATIENCE
+        self._pauses += 1
+        time.sleep(min(0.1 * 2**self._pauses, _LONGEST_PAUSE))
+        return time.monotonic() < self._until
+
+
+def _body_of(response: httpx2.Response) -> Body:
     try:
-        body: dict[str, Any] = response.json()
+        body: Body = response.json()
     except ValueError:
-        give_up(f"{response.url} answered {response.status_code}, and not in JSON.")
+        raise ServerRefused(
+            response.status_code,
+            str(response.status_code),
+            f"What answers at {response.url} isn't a Holdfast server",
+        ) from None
     if response.is_error:
-        give_up(
-            f"{body.get('detail', response.status_code)} ({body.get('code', response.status_code)})",
-            ExitCode.REFUSED,
-        )
+        code = str(body.get("code", response.status_code))
+        detail = str(body.get("detail", response.text[:200]))
+        raise ServerRefused(response.status_code, code, detail)
     return body

@@ -1,4 +1,4 @@
-"""The two processes of a deployment, a server and a worker, from their start to their stop."""
+"""The processes of a deployment, from their start to their stop: a server, a worker, a migration."""
 
 import asyncio
 import signal
@@ -15,6 +15,7 @@ from app.cli.process import Stop
 from app.domain.errors import ConfigurationError
 from app.main import create_app
 from app.settings import Settings
+from app.storage import migrations
 from app.transport.auth import doorkeeper, require_safe_address
 from app.wiring import open_house
 
@@ -43,7 +44,7 @@ async def serve(settings: Settings, stop: Stop) -> None:
         raise ConfigurationError("HOLDFAST_ROLE is worker: run `holdfast worker`, or unset it.")
     door = doorkeeper(settings.api_keys_file, settings.api_keys, settings.stream_token_secret)
     require_safe_address(settings.host, door)
-    with listen(settings.host, settings.port) as listener:
+    with listen(settings.host, settings.port) as listener, shutdown_noise.muffled() as muffler:
         async with open_house(settings) as house:
             server = _Server(
                 uvicorn.Config(
@@ -58,15 +59,14 @@ async def serve(settings: Settings, stop: Stop) -> None:
                 ),
                 on_started=lambda: typer.echo(banner.of_server(house, door, listener)),
             )
-            with shutdown_noise.muffled() as noise:
 
-                def leave() -> None:
-                    # The way that sse-starlette watches too: it cuts the open streams.
-                    noise.expect_the_end()
-                    server.handle_exit(signal.SIGTERM, None)
+            def leave() -> None:
+                muffler.expect_the_end()
+                # The way that sse-starlette watches too: it cuts the open streams.
+                server.handle_exit(signal.SIGTERM, None)
 
-                stop.politely(leave)
-                await server.serve(sockets=[listener])
+            stop.politely(leave)
+            await server.serve(sockets=[listener])
 
 
 async def work(settings: Settings, stop: Stop) -> None:
@@ -76,3 +76,13 @@ async def work(settings: Settings, stop: Stop) -> None:
         stop.politely(stopped.set)
         typer.echo(banner.of_worker(house))
         await stopped.wait()
+
+
+async def migrate(settings: Settings, _: Stop) -> None:
+    """Bring the database to this version's schema, out of band."""
+    if settings.database_url is None:
+        raise ConfigurationError(
+            "Set DATABASE_URL: the embedded database is migrated whenever it is started."
+        )
+    await migrations.upgrade(settings.database_url)
+    typer.echo(f"The database is at revision {migrations.newest_revision()}.")

@@ -1,44 +1,49 @@
-"""Log lines that a stop always brings and that say nothing: streams are cut on purpose."""
+"""Log lines that every stop brings and that say nothing: streams are cut and waits ended on purpose."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _EXPECTED = (
     "ASGI callable returned without completing response",
-    "Exception in ASGI application",
     "Cancel ",
 )
 
 
-class _Muffler(logging.Filter):
-    """Lets everything pass until the server stops, and then what isn't expected."""
+class Muffler(logging.Filter):
+    """Lets everything pass until the end is expected, and then what doesn't follow from it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.stopping = False
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (self.stopping and record.getMessage().startswith(_EXPECTED))
-
-
-class Noise:
-    def __init__(self, muffler: _Muffler) -> None:
-        self._muffler = muffler
+        self._is_ending = False
 
     def expect_the_end(self) -> None:
-        """From now on, cut streams are what was asked for."""
-        self._muffler.stopping = True
+        self._is_ending = True
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (self._is_ending and (_is_cancellation(record) or _is_expected(record)))
 
 
 @contextmanager
-def muffled() -> Iterator[Noise]:
-    muffler = _Muffler()
+def muffled() -> Iterator[Muffler]:
+    """Of uvicorn's own lines only warnings, and at the end only those that tell something."""
+    muffler = Muffler()
     logger = logging.getLogger("uvicorn.error")
+    level = logger.level
     logger.addFilter(muffler)
-    level, logger.level = logger.level, max(logger.level, logging.WARNING)
+    logger.setLevel(max(level, logging.WARNING))
     try:
-        yield Noise(muffler)
+        yield muffler
     finally:
         logger.removeFilter(muffler)
         logger.setLevel(level)
+
+
+def _is_cancellation(record: logging.LogRecord) -> bool:
+    """Of a request that was still waiting for something."""
+    return record.exc_info is not None and record.exc_info[0] is asyncio.CancelledError
+
+
+def _is_expected(record: logging.LogRecord) -> bool:
+    return record.getMessage().startswith(_EXPECTED)

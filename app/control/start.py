@@ -11,7 +11,7 @@ from app.control.reading import thread_not_found
 from app.domain.checkpoints import Said
 from app.domain.errors import Conflict, TooMany
 from app.domain.events import RunCreated
-from app.domain.ids import AgentId, InputId, RunId, ThreadId, WorkerId
+from app.domain.ids import AgentId, InputId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message, MessageRange
 from app.domain.principals import Principal, Scope
@@ -90,18 +90,21 @@ async def start(
 ) -> ToExecute | InLine | Existing:
     """Accept a run. With a `worker` that has a free slot, claim it in the same commit."""
     principal.require(Scope.RUNS_WRITE)
+    if request.run_id is not None and request.agent_id not in desk.roster.specs:
+        # A repetition is answered as before, also when its agent is gone.
+        if (existing := await _existing(desk, principal.tenant, request)) is not None:
+            return existing
     run = _new_run(desk, principal, request)
     if worker is not None and request.if_thread_missing is IfThreadMissing.CREATE:
         if (started := await _start_here(desk, run, worker)) is not None:
             telemetry.runs_started.labels(run.agent_id).inc()
             return started
-    if request.run_id is not None:
-        if (existing := await _existing(desk, run)) is not None:
-            return existing
+    if (existing := await _existing(desk, principal.tenant, request)) is not None:
+        return existing
     async with desk.outgoing.transaction() as transaction:
         record = await _stand_in_line(desk, transaction, run, request)
     if record is None:
-        existing = await _existing(desk, run)
+        existing = await _existing(desk, principal.tenant, request)
         if existing is None:
             raise RuntimeError(f"run {run.id} is taken and isn't there")
         return existing
@@ -145,19 +148,22 @@ async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | 
     return ToExecute(record, run.messages, first, admitted.event_seq)
 
 
-async def _existing(desk: Desk, run: NewRun) -> Existing | None:
+async def _existing(desk: Desk, tenant: Tenant, request: StartRequest) -> Existing | None:
     """The run that has this id already, if it was started by the same request."""
+    run_id = request.run_id
+    if run_id is None:
+        return None
     async with desk.database.reading() as connection:
-        digest = await runs.request_digest(connection, run.tenant, run.id)
+        digest = await runs.request_digest(connection, tenant, run_id)
         if digest is None:
             return None
-        if digest != run.request_digest:
+        if digest != request.digest:
             raise Conflict(
                 "run_id_conflict",
-                f"Run {run.id} was started with another request. Use a new run_id.",
-                run_id=run.id,
+                f"Run {run_id} was started with another request. Use a new run_id.",
+                run_id=run_id,
             )
-        record = await runs.get(connection, run.tenant, run.id)
+        record = await runs.get(connection, tenant, run_id)
     return None if record is None else Existing(record)
 
 
@@ -245,6 +251,7 @@ def _record(
         run_state=None,
         metadata=run.metadata,
         started_by=run.started_by,
+        dispatch_id=None,
         attempt=1 if executes else 0,
         losses=0,
         cancel_requested_at=None,

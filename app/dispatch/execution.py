@@ -64,7 +64,6 @@ class ClaimedRun:
     next_seq: int
     was: RunStatus
     log: tuple[LoggedMessage, ...] | None = None
-    dispatch_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -187,7 +186,6 @@ class Execution:
             next_seq=self.claimed.next_seq,
             start=Start() if self._is_new else await self._where_it_stood(),
             answers=Answers(self.bench, record),
-            dispatch_id=self.claimed.dispatch_id,
         )
 
     @property
@@ -215,7 +213,7 @@ class Execution:
         """Rest, loudly and resumable, until a worker comes that has this version of the agent."""
         log.warning("agent_version_unavailable", reason=missing.reason)
         record = self.record
-        identity = run_identity(record, self.claimed.dispatch_id)
+        identity = run_identity(record)
         waiting = Waiting(waiting_reason("agent_version_unavailable"), missing.reason)
         start = Start() if self._is_new else await self._where_it_stood()
         if not start.continues:
@@ -230,7 +228,7 @@ class Execution:
             identity=identity,
             termination=SUSPENDED,
             waiting=waiting_to_json(
-                waiting.reason, waiting.message, still_open, self.claimed.dispatch_id
+                waiting.reason, waiting.message, still_open, record.dispatch_id
             ),
         )
         await journal.commit(

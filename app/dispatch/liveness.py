@@ -8,8 +8,9 @@ import structlog
 
 from app.dispatch.worker import Worker
 from app.domain.ids import RunId, Tenant
-from app.storage import workers
+from app.storage import deliveries, runs, workers
 from app.storage.database import DATABASE_AWAY, Database
+from app.storage.runs import RunKey
 
 CANCEL_CHANNEL = "holdfast_cancel"
 
@@ -24,17 +25,30 @@ class Liveness:
         self._interval = interval
         self._stopping = asyncio.Event()
         self._beating = asyncio.Lock()
+        self._strays: set[RunKey] = set()
 
     async def beat(self) -> None:
-        """One heartbeat; runs that somebody wants cancelled are interrupted."""
+        """One heartbeat; runs that somebody wants cancelled are interrupted.
+
+        A run that is ours and that nobody executes was claimed by a commit whose reply was lost. Seen
+        twice, it is let go: while this process lives, nobody else would find it.
+        """
         async with self._beating:
             if self._stopping.is_set():
                 return
-            wishes = await workers.beat(
+            owned = await workers.beat(
                 self._database.hot, self._worker.me, self._role, socket.gethostname(), os.getpid()
             )
-        for tenant, run_id, reason in wishes:
-            self._worker.cancel(tenant, run_id, reason)
+        for run in owned:
+            if run.is_unwanted:
+                self._worker.cancel(run.key.tenant, run.key.run_id, run.reason)
+        strays = {run.key for run in owned if not self._worker.executes(run.key)}
+        for key in strays & self._strays:
+            log.warning("stray_run_let_go", run_id=key.run_id, attempt=key.attempt)
+            async with self._database.transaction() as connection:
+                if await runs.release(connection, key.tenant, key.run_id, key.attempt, failed=True):
+                    await deliveries.enqueue(connection, key)
+        self._strays = strays
 
     async def run(self) -> None:
         """Beat until stopped; a database that is away for long costs us our runs, and it should."""

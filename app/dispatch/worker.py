@@ -102,6 +102,7 @@ class Worker:
                 key.run_id,
                 self.me,
                 self._heartbeat_timeout,
+                dispatch_id,
             )
         except BaseException:
             self.free()
@@ -117,7 +118,6 @@ class Worker:
                 record=claimed.record,
                 next_seq=claimed.next_message_seq,
                 was=claimed.was,
-                dispatch_id=dispatch_id,
             )
         )
         return True
@@ -127,6 +127,9 @@ class Worker:
         execution = self._executions.get((tenant, run_id))
         if execution is not None:
             execution.interruption.cancel(reason)
+
+    def executes(self, key: RunKey) -> bool:
+        return (key.tenant, key.run_id) in self._executions
 
     @property
     def executing(self) -> int:

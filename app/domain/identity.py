@@ -5,7 +5,7 @@ from typing import Any
 from app.domain.runs import RunRecord
 
 
-def run_identity(record: RunRecord, dispatch_id: str | None = None) -> dict[str, Any]:
+def run_identity(record: RunRecord) -> dict[str, Any]:
     """The run and its trace. A session is one attempt, a dispatch the delivery that began it."""
     lineage = record.lineage
     identity = {
@@ -15,7 +15,7 @@ def run_identity(record: RunRecord, dispatch_id: str | None = None) -> dict[str,
         "parent_thread_id": lineage.parent_thread_id,
         "parent_run_id": lineage.parent_run_id,
         "parent_tool_call_id": lineage.parent_call_id,
-        "dispatch_id": dispatch_id,
+        "dispatch_id": record.dispatch_id,
         "session_id": f"{record.id}:{record.attempt}",
         "origin": "user" if lineage.parent_run_id is None else "subagent",
     }

@@ -315,6 +315,8 @@ class RunRecord:
     metadata: JsonObject
     started_by: str
     attempt: int
+    dispatch_id: str | None
+    """The delivery that began the newest activation; a run that was started directly has none."""
     losses: int
     cancel_requested_at: datetime | None
     created_at: datetime

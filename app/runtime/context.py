@@ -66,7 +66,6 @@ class ActiveRun:
     next_seq: int
     start: Start
     answers: Answers
-    dispatch_id: str | None = None
     in_step: bool = False
     steps: int = 0
     usage: Usage = field(default_factory=Usage)

@@ -102,7 +102,7 @@ def _begin(run: ActiveRun) -> None:
         if run.in_step and not run.open_calls:
             run.say(StreamReset("takeover"))
         return
-    run.say(RunStart(run_identity(run.record, run.dispatch_id), run.record.lineage.parent_run_id))
+    run.say(RunStart(run_identity(run.record), run.record.lineage.parent_run_id))
     if any(state.step_index == run.steps for state in run.open_calls.values()):
         _begin_step(run)
 
@@ -224,10 +224,10 @@ async def _suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticke
         applied=round_.applied,
         opened=opened,
         finish=RunFinish(
-            identity=run_identity(run.record, run.dispatch_id),
+            identity=run_identity(run.record),
             termination=SUSPENDED,
             waiting=waiting_to_json(
-                waiting.reason, waiting.message, [*still_open, *opened], run.dispatch_id
+                waiting.reason, waiting.message, [*still_open, *opened], run.record.dispatch_id
             ),
         ),
     )
@@ -247,7 +247,7 @@ async def finish(
         completes_step=run.in_step,
         calls_settled=True,
         finish=RunFinish(
-            identity=run_identity(run.record, run.dispatch_id),
+            identity=run_identity(run.record),
             termination=termination_to_json(termination),
             result={
                 "response": response,

@@ -135,6 +135,7 @@ def run_of(row: Row) -> RunRecord:
         metadata=parsed(row["metadata"]),
         started_by=row["started_by"],
         attempt=row["attempt"],
+        dispatch_id=row["dispatch_id"],
         losses=row["losses"],
         cancel_requested_at=row["cancel_requested_at"],
         created_at=row["created_at"],

@@ -24,12 +24,18 @@ _PASSING: tuple[type[Exception], ...] = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
+    # A connection that the server has ended, used before the driver has seen it close.
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.TransactionRollbackError,
     asyncpg.LockNotAvailableError,
     asyncpg.ReadOnlySQLTransactionError,
+    # A database that is being renamed, restored or closed to us for a while.
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
 )
 _PASSING_THROUGH_THE_ENGINE: tuple[type[Exception], ...] = (PoolTimeout, *_PASSING)
 DATABASE_AWAY: tuple[type[Exception], ...] = (*_PASSING, DatabaseAway)
@@ -236,12 +242,20 @@ def _uuid_text(value: bytes) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
+def place_of(url: str) -> str:
+    """Where a database is, without who may enter and how."""
+    parts = urlsplit(url)
+    try:
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "an address whose port isn't a number"
+    return f"{parts.hostname or 'the local socket'}{port}{parts.path}"
+
+
 def unreachable(dsn: str, error: BaseException) -> DatabaseUnusable:
     """One sentence, without the password."""
-    parts = urlsplit(dsn)
-    place = f"{parts.hostname or 'the local socket'}{f':{parts.port}' if parts.port else ''}"
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return DatabaseUnusable(
-        f"Can't reach Postgres at {place}{parts.path}: {reason}. Check DATABASE_URL, and that the "
+        f"Can't reach Postgres at {place_of(dsn)}: {reason}. Check DATABASE_URL, and that the "
         "server is running and lets this machine in."
     )

@@ -151,7 +151,7 @@ WITH thread AS (
     WHERE t.tenant = $1 AND t.id = $2 AND counted.to_seq IS NOT NULL
 ), claimed AS (
     UPDATE runs r SET status = 'running', attempt = r.attempt + 1, owner = $4,
-        losses = r.losses + (locked.lost_owner IS NOT NULL)::int,
+        losses = r.losses + (locked.lost_owner IS NOT NULL)::int, dispatch_id = $6,
         waiting_reason = NULL, waiting_message = NULL,
         input_from = coalesce(r.input_from, counted.from_seq),
         input_to = coalesce(counted.to_seq, r.input_to),
@@ -187,12 +187,14 @@ async def claim(
     run_id: RunId,
     owner: WorkerId,
     timeout: float,
+    dispatch_id: str | None = None,
 ) -> Claimed | None:
     """At most one worker gets the run, and never while its owner is alive: forget it on None.
 
     The run's waiting inputs enter the log in the same instant.
     """
-    row = await pool.fetchrow(_CLAIM, tenant, thread_id, run_id, owner, timedelta(seconds=timeout))
+    patience = timedelta(seconds=timeout)
+    row = await pool.fetchrow(_CLAIM, tenant, thread_id, run_id, owner, patience, dispatch_id)
     if row is None:
         return None
     return Claimed(

@@ -8,7 +8,9 @@ import asyncpg
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, pool, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.domain.errors import DatabaseUnusable
@@ -23,7 +25,13 @@ from app.storage.database import (
 Step: TypeAlias = Callable[[Config], None]
 
 _SCRIPTS = Path(__file__).resolve().parents[2] / "migrations"
+_MAJOR = "SELECT current_setting('server_version_num')::int / 10000"
+_NOT_ALLOWED = asyncpg.InsufficientPrivilegeError
 _LOCK = 0x486F6C64  # "Hold": whoever migrates holds it, so that replicas wait for each other
+
+
+class NotMigrated(DatabaseUnusable):
+    """The schema is older than this version: a migration mends it."""
 
 
 def async_url(url: str) -> str:
@@ -45,7 +53,13 @@ def newest_revision() -> str:
 
 async def upgrade(url: str, revision: str = "head") -> None:
     """Migrate, one process at a time; a database that is up to date is left as it is."""
-    await _migrate(url, lambda config: command.upgrade(config, revision))
+    try:
+        await _migrate(url, lambda config: command.upgrade(config, revision))
+    except CommandError as error:
+        # All that it can stumble over is a revision that this version doesn't have.
+        raise DatabaseUnusable(
+            f"The database was migrated by a newer version ({error}). Run that version."
+        ) from error
 
 
 async def downgrade(url: str, revision: str) -> None:
@@ -73,7 +87,15 @@ async def _migrate(url: str, step: Step) -> None:
         async with engine.begin() as connection:
             # Held to the end of this transaction, which is also the migrations' own.
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+            _require_recent((await connection.execute(text(_MAJOR))).scalar_one())
             await connection.run_sync(_run, step)
+    except DBAPIError as error:
+        if error.orig is not None and isinstance(error.orig.__cause__, _NOT_ALLOWED):
+            raise DatabaseUnusable(
+                f"The user of DATABASE_URL may not change the schema ({error.orig.__cause__}). "
+                "Let its owner run `holdfast migrate`, or grant it the right."
+            ) from error
+        raise
     finally:
         await engine.dispose()
 
@@ -87,12 +109,7 @@ def _run(connection: Connection, step: Step) -> None:
 
 async def require_usable(hot: RawPool) -> None:
     """The server is recent enough and holds exactly this version's schema, or one sentence why not."""
-    version = await hot.fetchval("SELECT current_setting('server_version_num')::int / 10000")
-    if version < OLDEST_SERVER:
-        raise DatabaseUnusable(
-            f"Postgres {version} is too old: Holdfast needs {OLDEST_SERVER} or newer. Upgrade the "
-            "server, or point DATABASE_URL at another one."
-        )
+    await require_recent(hot)
     found = await _found_revision(hot)
     wanted = newest_revision()
     if found != wanted:
@@ -101,10 +118,27 @@ async def require_usable(hot: RawPool) -> None:
             raise DatabaseUnusable(
                 f"The database was migrated by a newer version (revision {found}). Run that version."
             )
-        raise DatabaseUnusable(
+        raise NotMigrated(
             f"The database isn't migrated (at {found or 'nothing'}, needs {wanted}). Run "
             "`holdfast migrate`, or start with HOLDFAST_MIGRATE=1."
         )
+
+
+async def require_recent(hot: RawPool) -> None:
+    _require_recent(await hot.fetchval(_MAJOR))
+
+
+def _require_recent(major: int) -> None:
+    if major < OLDEST_SERVER:
+        raise DatabaseUnusable(
+            f"Postgres {major} is too old: Holdfast needs {OLDEST_SERVER} or newer. Upgrade the "
+            "server, or point DATABASE_URL at another one."
+        )
+
+
+async def server_version(hot: RawPool) -> str:
+    """As it calls itself, `17.2`."""
+    return str(await hot.fetchval("SHOW server_version"))
 
 
 async def queue_is_there(hot: RawPool) -> bool:

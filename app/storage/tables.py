@@ -159,6 +159,7 @@ runs = Table(
     Column("cancel_requested_by", Text),
     Column("cancel_reason", Text),
     Column("traceparent", Text),
+    Column("dispatch_id", Text),
     Column("events_from", BigInteger, nullable=False),
     Column("created_at", _time, nullable=False, server_default=_now),
     Column("started_at", _time),

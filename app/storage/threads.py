@@ -13,7 +13,7 @@ from app.domain.json_values import JsonObject
 from app.domain.threads import Thread
 from app.storage.codec import Row
 from app.storage.database import Connection
-from app.storage.tables import event_heads, events, threads
+from app.storage.tables import events, threads
 
 
 def _thread_of(row: Row) -> Thread:
@@ -85,14 +85,16 @@ async def change(
 
 
 async def delete(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> None:
-    """Remove a thread with all that belongs to it, its head last; the caller has locked it."""
+    """Remove a thread with all that belongs to it; the caller has locked it.
+
+    Its event head stays: under the same id a new thread must not give the same numbers again.
+    """
+    await connection.execute(
+        delete_from(events).where(events.c.tenant == tenant, events.c.thread_id == thread_id)
+    )
     await connection.execute(
         delete_from(threads).where(threads.c.tenant == tenant, threads.c.id == thread_id)
     )
-    for table in (events, event_heads):
-        await connection.execute(
-            delete_from(table).where(table.c.tenant == tenant, table.c.thread_id == thread_id)
-        )
 
 
 async def has_children(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> bool:

@@ -1,11 +1,13 @@
 """Workers: one row per process, kept alive by one heartbeat a second."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import delete, func, select
 
-from app.domain.ids import RunId, Tenant, WorkerId
+from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.storage.database import Connection, RawPool
+from app.storage.runs import RunKey
 from app.storage.tables import runs, workers
 
 _BEAT = """
@@ -13,17 +15,32 @@ WITH me AS (
     INSERT INTO workers AS w (id, role, host, pid) VALUES ($1, $2, $3, $4)
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = now()
 )
-SELECT tenant, id, cancel_reason FROM runs
-WHERE owner = $1 AND admitted AND status IN ('created', 'running') AND cancel_requested_at IS NOT NULL
+SELECT tenant, thread_id, id, attempt, cancel_requested_at, cancel_reason FROM runs
+WHERE owner = $1 AND admitted AND status IN ('created', 'running')
 """
 
 
-async def beat(
-    pool: RawPool, worker: WorkerId, role: str, host: str, pid: int
-) -> list[tuple[Tenant, RunId, str | None]]:
-    """Say that this process is alive, and learn which of its runs somebody wants cancelled."""
-    rows = await pool.fetch(_BEAT, worker, role, host, pid)
-    return [(Tenant(row["tenant"]), RunId(row["id"]), row["cancel_reason"]) for row in rows]
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A run that a process owns, by the database, and whether somebody wants it cancelled."""
+
+    key: RunKey
+    is_unwanted: bool
+    reason: str | None
+
+
+async def beat(pool: RawPool, worker: WorkerId, role: str, host: str, pid: int) -> list[Owned]:
+    """Say that this process is alive, and learn what it owns."""
+    return [
+        Owned(
+            RunKey(
+                Tenant(row["tenant"]), ThreadId(row["thread_id"]), RunId(row["id"]), row["attempt"]
+            ),
+            row["cancel_requested_at"] is not None,
+            row["cancel_reason"],
+        )
+        for row in await pool.fetch(_BEAT, worker, role, host, pid)
+    ]
 
 
 async def remove_dead(connection: Connection, older_than: float) -> None:

@@ -1,6 +1,6 @@
 """How much of what a tool says reaches the model."""
 
-MAX_RESULT_BYTES = 1 << 20
+MAX_RESULT_BYTES = 1 << 18
 MAX_ERROR_CHARACTERS = 2_000
 MAX_COMPLAINT_CHARACTERS = 500
 

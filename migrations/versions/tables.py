@@ -289,6 +289,7 @@ def upgrade() -> None:
         sa.Column("cancel_requested_by", sa.Text(), nullable=True),
         sa.Column("cancel_reason", sa.Text(), nullable=True),
         sa.Column("traceparent", sa.Text(), nullable=True),
+        sa.Column("dispatch_id", sa.Text(), nullable=True),
         sa.Column("events_from", sa.BigInteger(), nullable=False),
         sa.Column(
             "created_at",

@@ -1,33 +1,73 @@
 """The journey of an approval: start, stream, suspend, decide, finish."""
 
+from typing import Any
+
 import pytest
 
 from tests.support.streams import Client, text_of, types_of
 
 pytestmark = pytest.mark.anyio
 
-ASK = 'CALL add {"a": 2, "b": 3} CALL risky {"what": "it"}'
+ADD_AND_ASK = 'CALL add {"a": 2, "b": 3} CALL risky {"what": "it"}'
 
 
-async def test_a_run_suspends_for_a_decision_and_finishes_by_it(client: Client) -> None:
-    async with client.start_stream("quick", ASK) as stream:
+async def test_a_run_waits_for_a_decision_and_finishes_by_it(client: Client) -> None:
+    async with client.start_stream("quick", ADD_AND_ASK) as stream:
         heard = await stream.rest()
-        run_id = heard[0]["run_id"]
-        assert stream.response.headers["location"] == f"/v1/runs/{run_id}/events"
-        assert stream.response.headers["content-location"] == f"/v1/runs/{run_id}"
-    assert [heard[0]["event_type"], heard[1]["event_type"]] == ["run_created", "run_start"]
+    run_id = heard[0]["run_id"]
+    assert stream.response.headers["location"] == f"/v1/runs/{run_id}/events"
+    assert stream.response.headers["content-location"] == f"/v1/runs/{run_id}"
+    assert types_of(heard)[:2] == ["run_created", "run_start"]
     assert heard[-1]["termination"] == {"type": "suspended"}
-    print(types_of(heard))
     waiting = await client.run(run_id)
     assert waiting["status"] == "waiting"
-    assert heard[-1]["waiting"] == waiting["waiting"]
+    assert waiting["waiting"] == heard[-1]["waiting"]
+
     async with client.events(f"/v1/runs/{run_id}", last_id=stream.last_id) as stream:
-        decided = await client.decide(waiting, "approve")
-        assert decided["results"][0]["status"] == "accepted"
-        assert decided["open_tickets"] == []
+        await client.decide(waiting, "approve")
         resumed = await stream.rest()
-    print(types_of(resumed))
     done = await client.run(run_id)
-    assert done["outcome"] == "succeeded"
-    assert text_of(heard + resumed) == done["final_output"]
+    assert (done["status"], done["outcome"]) == ("done", "succeeded")
+    assert done["waiting"] is None
+    assert done["final_output"] == text_of(heard + resumed)
+    assert "did it" in done["final_output"]
     assert heard + resumed == await client.log(f"/v1/runs/{run_id}")
+
+
+@pytest.mark.parametrize(
+    ("action", "more", "read_by_the_model"),
+    [
+        ("edit", {"arguments": {"what": "that"}}, "did that"),
+        ("respond", {"result": "done by hand"}, "done by hand"),
+        ("reject", {"reason": "too risky"}, "Denied: too risky"),
+        ("cancel", {"reason": "not needed"}, "not needed"),
+    ],
+)
+async def test_the_model_goes_on_with_what_was_decided(
+    client: Client, action: str, more: dict[str, Any], read_by_the_model: str
+) -> None:
+    started = await client.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await client.settled(started["run_id"])
+    await client.decide(waiting, action, **more)
+    done = await client.settled(started["run_id"])
+    assert done["outcome"] == "succeeded"
+    assert read_by_the_model in done["final_output"]
+
+
+async def test_parallel_calls_wait_for_all_answers_whatever_order_they_come_in(
+    client: Client,
+) -> None:
+    started = await client.start("quick", 'CALLS 3 risky {"what": "it"}')
+    run_id = started["run_id"]
+    tickets = (await client.settled(run_id))["waiting"]["tickets"]
+    assert len(tickets) == 3
+    left = 3
+    for ticket in reversed(tickets):
+        body = {"decisions": [{"ticket_id": ticket["id"], "action": "approve"}]}
+        answer = await client.post(f"/v1/runs/{run_id}/decisions", body)
+        left -= 1
+        assert len(answer["open_tickets"]) == left
+    done = await client.settled(run_id)
+    while done["status"] != "done":
+        done = await client.settled(run_id)
+    assert done["final_output"].count("did it") == 3

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.events import ActivitySnapshot, AgentEvent, ToolCallStreamDelta
+from app.domain.events import LARGEST_DELTA, ActivitySnapshot, AgentEvent, ToolCallStreamDelta
 from app.domain.ids import CallId, RunId, ThreadId
 from app.domain.tool_calls import SuspensionRequest
 from app.runtime.ports import ToolContext
@@ -27,6 +27,15 @@ def test_streamed_output_names_its_call() -> None:
     context(said).stream_output("half")
     context(said).stream_output("")
     assert said == [ToolCallStreamDelta("call", "fetch", "half")]
+
+
+def test_output_of_any_length_comes_in_pieces_that_a_client_can_hold() -> None:
+    said: list[AgentEvent] = []
+    context(said).stream_output("x" * (LARGEST_DELTA + 1))
+    assert [len(event.delta) for event in said if isinstance(event, ToolCallStreamDelta)] == [
+        LARGEST_DELTA,
+        1,
+    ]
 
 
 def test_an_activity_replaces_the_one_before() -> None:

@@ -96,6 +96,7 @@ class RunOut(Answer):
     metadata: dict[str, Any]
     started_by: str
     attempt: int
+    dispatch_id: str | None
     created_at: Time
     started_at: Time | None
     finished_at: Time | None
@@ -117,7 +118,7 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         status=record.status.value,
         outcome=None if done is None else outcome(done.termination).value,
         termination=None if done is None else termination_to_json(done.termination),
-        waiting=waiting_to_json(state.reason, state.message, tickets, None)
+        waiting=waiting_to_json(state.reason, state.message, tickets, record.dispatch_id)
         if isinstance(state, Waiting)
         else None,
         final_output=None if done is None else done.final_output,
@@ -141,6 +142,7 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         metadata=dict(record.metadata),
         started_by=record.started_by,
         attempt=record.attempt,
+        dispatch_id=record.dispatch_id,
         created_at=record.created_at,
         started_at=record.started_at,
         finished_at=None if done is None else done.finished_at,

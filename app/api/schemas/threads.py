@@ -31,7 +31,9 @@ class ThreadChange(Request):
     """What to change; what isn't named stays, null clears."""
 
     title: Str | None = Field(None, max_length=500)
-    resource_id: Str | None = Field(None, max_length=500)
+    resource_id: Str | None = Field(
+        None, validation_alias=AliasChoices("resource_id", "resourceId"), max_length=500
+    )
     metadata: Metadata | None = None
 
 

@@ -24,26 +24,35 @@ async def risky(what: str) -> str:
 
 
 @tool(effect="read")
-async def look(file: str, ctx: ToolContext, hold: bool = False) -> str:
+def look(file: str, ctx: ToolContext, hold: bool = False) -> str:
     """Changes nothing, so it may be done again."""
-    return await _leave_a_line("look", file, ctx, hold)
+    return _leave_a_line("look", file, ctx, hold)
 
 
 @tool(effect="idempotent")
-async def put(file: str, ctx: ToolContext, hold: bool = False) -> str:
+def put(file: str, ctx: ToolContext, hold: bool = False) -> str:
     """Does the same when it is done again under the same key."""
-    return await _leave_a_line("put", file, ctx, hold)
+    return _leave_a_line("put", file, ctx, hold)
 
 
 @tool(effect="unsafe")
-async def send(file: str, ctx: ToolContext, hold: bool = False) -> str:
+def send(file: str, ctx: ToolContext, hold: bool = False) -> str:
     """Happens once more each time it is done."""
-    return await _leave_a_line("send", file, ctx, hold)
+    return _leave_a_line("send", file, ctx, hold)
 
 
-async def _leave_a_line(name: str, file: str, ctx: ToolContext, hold: bool) -> str:
+@tool(effect="read")
+async def flood(megabytes: int, ctx: ToolContext) -> str:
+    """Shows more than a connection holds."""
+    for _ in range(megabytes * 20):
+        ctx.stream_output("x" * 50_000)
+        await asyncio.sleep(0)  # noqa: TID251  so that pieces are committed and sent as they come
+    return "shown"
+
+
+def _leave_a_line(name: str, file: str, ctx: ToolContext, hold: bool) -> str:
     with Path(file).open("a") as lines:
         lines.write(f"{name} {ctx.idempotency_key} {os.getpid()}\n")
-    while hold and not Path(f"{file}.open").exists():
-        await asyncio.sleep(0.02)  # noqa: TID251  another process opens it, and can't tell
+    while hold and not Path(f"{file}.open").exists() and not ctx.over.wait(0.02):
+        pass
     return f"{name} is done"

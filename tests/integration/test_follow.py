@@ -1,0 +1,431 @@
+"""Following: every event once and in order, however it travels, and an end when there is no more."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+
+from app.clock import SystemClock
+from app.domain.checkpoints import Saved
+from app.domain.decisions import Action, Answer, Decision
+from app.domain.errors import Gone
+from app.domain.events import RunFinish, RunStart, TextDelta
+from app.domain.ids import RunId
+from app.domain.runs import Done, NewRun, Waiting
+from app.domain.tickets import Ticket
+from app.events.follow import Follower, Scope, check_cursor, follow, newest, read_page
+from app.events.frames import Frame
+from app.events.hub import LARGEST_BACKLOG, Subscription
+from app.events.relay import CHANNEL
+from app.storage import checkpoints, events, hot, tickets
+from app.storage.database import Database
+from app.storage.notifications import LARGEST_PAYLOAD, listen
+from tests.support.stored_runs import (
+    TIMEOUT,
+    admit,
+    checkpoint_of,
+    deltas,
+    done,
+    running,
+    some_run,
+    suspended,
+    ticket_of,
+    worker,
+)
+from tests.support.voices import PATIENCE, Voices, writing
+
+pytestmark = pytest.mark.anyio
+
+NOW = SystemClock().now
+
+
+def scope_of(run: NewRun, run_id: RunId | None = None, *, until_done: bool = False) -> Scope:
+    return Scope(run.tenant, run.thread_id, run_id, until_done)
+
+
+@asynccontextmanager
+async def following(
+    database: Database,
+    voices: Voices,
+    scope: Scope,
+    *,
+    after: int = 0,
+    heartbeat: float = PATIENCE,
+    subscription: Subscription | None = None,
+) -> AsyncIterator["Reader"]:
+    follower = follow(
+        database.hot,
+        voices.hub,
+        scope,
+        after=after,
+        heartbeat=heartbeat,
+        subscription=subscription,
+    )
+    try:
+        async with aclosing(follower.frames()) as frames:
+            yield Reader(follower, frames)
+    finally:
+        follower.close()
+
+
+class Reader:
+    """Takes what a follower shows, as much of it as asked for."""
+
+    def __init__(self, follower: Follower, frames: AsyncIterator[object]) -> None:
+        self.follower = follower
+        self._frames = frames
+        self.heard: list[Frame] = []
+
+    async def until(self, count: int) -> list[int]:
+        """The numbers of all that was heard, once there are so many."""
+        async for heard in self._frames:
+            if isinstance(heard, list):
+                self.heard += heard
+            if len(self.heard) >= count:
+                break
+        return self.seqs
+
+    async def to_the_end(self) -> list[int]:
+        async for heard in self._frames:
+            assert isinstance(heard, list), "the stream stays open"
+            self.heard += heard
+        return self.seqs
+
+    async def silence(self) -> None:
+        """Nothing more for a heartbeat, and no end either."""
+        assert await anext(self._frames) is None
+
+    @property
+    def seqs(self) -> list[int]:
+        return [frame.seq for frame in self.heard]
+
+    @property
+    def types(self) -> list[str]:
+        return [frame.event_type for frame in self.heard]
+
+
+async def log_unheard(database: Database, run: NewRun, count: int, attempt: int = 1) -> None:
+    """Write events that nobody is told of."""
+    flush = hot.Flush(run.tenant, run.thread_id, run.id, attempt, deltas(*["x"] * count))
+    assert await hot.flush(database.hot, [flush], NOW())
+
+
+async def come_to_rest(
+    voices: Voices, run: NewRun, state: Waiting | Done, *opened: Ticket, attempt: int = 1
+) -> None:
+    async with voices.outgoing.transaction() as transaction:
+        saved = checkpoint_of(run, state=state, opened=opened, attempt=attempt)
+        outcome = await checkpoints.save(transaction.connection, saved, at=transaction.now)
+        assert outcome == Saved()
+        transaction.say(run.tenant, run.thread_id, run.id, RunFinish({}, {"type": "suspended"}))
+
+
+async def say(voices: Voices, run: NewRun, *texts: str) -> None:
+    async with voices.outgoing.transaction() as transaction:
+        for text in texts:
+            transaction.say(run.tenant, run.thread_id, run.id, TextDelta(text), 1)
+
+
+# --- no gap, no duplicate -------------------------------------------------------------------------
+
+
+async def test_what_was_logged_comes_before_what_is_said(database: Database) -> None:
+    run = await running(database.hot)
+    # Two full pages exactly, so that a reader has to ask again to know.
+    await log_unheard(database, run, 999)
+    async with writing(database) as voices:
+        async with following(database, voices, scope_of(run)) as reader:
+            assert await reader.until(1000) == [*range(1, 1001)]
+            await say(voices, run, "live")
+            assert await reader.until(1001) == [*range(1, 1002)]
+        async with following(database, voices, scope_of(run), after=998) as reader:
+            assert await reader.until(3) == [999, 1000, 1001]
+
+
+async def test_readers_miss_nothing_while_many_write(database: Database) -> None:
+    run = await running(database.hot)
+    total = 1 + 60 + 30 + 30
+    async with writing(database) as voices:
+        journal, _ = voices.of(run)
+
+        async def speak() -> None:
+            for step in range(60):
+                journal.say(TextDelta("spoken"), step)
+                await database.ping()
+
+        async def command() -> None:
+            for _ in range(30):
+                await say(voices, run, "commanded")
+
+        async def elsewhere() -> None:
+            for _ in range(30):
+                async with database.transaction() as connection:
+                    seq = await events.take_numbers(connection, run.tenant, run.thread_id, 1)
+                    await events.append(
+                        connection, run.tenant, run.thread_id, run.id, seq, deltas("x"), NOW()
+                    )
+                voices.hub.hint((run.tenant, run.thread_id))
+
+        async def read(after: int) -> list[int]:
+            await database.ping()
+            async with following(database, voices, scope_of(run), after=after) as reader:
+                return await reader.until(total - after)
+
+        cursors = [0, 0, 1, 1]
+        *heard, _, _, _ = await asyncio.gather(
+            *(read(cursor) for cursor in cursors), speak(), command(), elsewhere()
+        )
+    assert heard == [[*range(cursor + 1, total + 1)] for cursor in cursors]
+
+
+async def test_lost_hints_are_made_up_for_by_the_log(database: Database) -> None:
+    run = await running(database.hot)
+    async with writing(database) as voices:
+        subscription = voices.listen(run)
+        async with following(
+            database, voices, scope_of(run), after=1, subscription=subscription
+        ) as reader:
+            for round_ in range(10):
+                await say(voices, run, "a", "b")
+                if round_ % 3 == 0:
+                    subscription.miss()
+                if round_ % 4 == 0:
+                    await log_unheard(database, run, 1)
+                if round_ % 2:
+                    await reader.until(2 * round_)
+            await say(voices, run, "last")
+            assert await reader.until(24) == [*range(2, 26)]
+
+
+async def test_a_reader_that_falls_far_behind_reads_the_log(database: Database) -> None:
+    run = await running(database.hot)
+    large = "x" * (LARGEST_BACKLOG // 5)
+    async with writing(database) as voices:
+        async with following(
+            database, voices, scope_of(run), after=1, subscription=voices.listen(run)
+        ) as reader:
+            for _ in range(8):
+                await say(voices, run, large)
+            assert await reader.until(8) == [*range(2, 10)]
+
+
+async def test_a_frame_is_the_same_pushed_or_read(database: Database) -> None:
+    run = await running(database.hot)
+    async with writing(database) as voices:
+        async with following(
+            database, voices, scope_of(run), after=1, subscription=voices.listen(run)
+        ) as pushed:
+            await say(voices, run, 'Grüße "an" alle\n')
+            await pushed.until(1)
+        async with following(database, voices, scope_of(run), after=1) as read:
+            await read.until(1)
+    assert pushed.heard == read.heard
+    body = json.loads(read.heard[0].json)
+    assert (body["seq"], body["delta"]) == (2, 'Grüße "an" alle\n')
+
+
+async def test_closed_readers_are_forgotten(database: Database) -> None:
+    run = await running(database.hot)
+    async with writing(database) as voices:
+        async with following(database, voices, scope_of(run)) as reader:
+            await reader.until(1)
+            assert voices.hub.subscribers == 1
+        assert voices.hub.subscribers == 0
+        assert voices.hub.followed() == []
+
+
+# --- scopes and ends ------------------------------------------------------------------------------
+
+
+async def test_a_run_is_followed_without_its_neighbours_and_to_its_end(database: Database) -> None:
+    first = await running(database.hot)
+    async with writing(database) as voices:
+        await come_to_rest(voices, first, done())
+        second = some_run(thread_id=first.thread_id)
+        assert await admit(database.hot, second, await worker(database.hot))
+        async with following(database, voices, scope_of(second, second.id)) as reader:
+            await reader.until(1)
+            await say(voices, second, "Hi")
+            await come_to_rest(voices, second, done())
+            assert await reader.to_the_end() == [3, 4, 5]
+        async with following(database, voices, scope_of(first, first.id)) as reader:
+            assert await reader.to_the_end() == [1, 2]
+        async with following(database, voices, scope_of(first), heartbeat=0.1) as reader:
+            assert await reader.until(5) == [1, 2, 3, 4, 5]
+            await reader.silence()
+
+
+async def test_a_cursor_behind_the_end_of_a_run_is_told_before(database: Database) -> None:
+    run = await running(database.hot)
+    scope = scope_of(run, run.id)
+    async with writing(database) as voices:
+        await come_to_rest(voices, run, done())
+    assert await check_cursor(database.hot, scope, 1, "/snapshot")
+    assert not await check_cursor(database.hot, scope, 2, "/snapshot")
+    with pytest.raises(Gone):
+        await check_cursor(database.hot, scope, 3, "/snapshot")
+    assert await newest(database.hot, scope) == 2
+
+
+async def test_a_run_at_rest_ends_its_stream_unless_the_end_is_wanted(database: Database) -> None:
+    run = await running(database.hot)
+    async with writing(database) as voices:
+        await come_to_rest(voices, run, suspended(), ticket_of(run))
+        async with following(database, voices, scope_of(run, run.id)) as reader:
+            assert await reader.to_the_end() == [1, 2]
+        wants_the_end = scope_of(run, run.id, until_done=True)
+        async with following(database, voices, wants_the_end, heartbeat=0.1) as reader:
+            assert await reader.until(2) == [1, 2]
+            await reader.silence()
+
+
+async def test_a_stream_stays_open_for_an_answer_that_is_yet_to_be_used(
+    database: Database,
+) -> None:
+    run = await running(database.hot)
+    ticket = ticket_of(run)
+    decision = Decision(
+        decision_id="decision-1",
+        answer=Answer(action=Action.APPROVE),
+        subject="somebody",
+        at=NOW(),
+    )
+    async with writing(database) as voices:
+        await come_to_rest(voices, run, suspended(), ticket)
+        async with database.transaction() as connection:
+            await tickets.decide(connection, run.tenant, ticket.key, decision)
+        async with following(database, voices, scope_of(run, run.id), heartbeat=0.1) as reader:
+            await reader.until(2)
+            await reader.silence()
+            me = await worker(database.hot)
+            assert await hot.claim(database.hot, run.tenant, run.thread_id, run.id, me, TIMEOUT)
+            journal, _ = voices.of(run, attempt=2)
+            journal.say(RunStart({}), None)
+            await reader.until(3)
+            async with database.transaction() as connection:
+                await tickets.mark_applied(connection, run.tenant, [ticket.key])
+            await come_to_rest(voices, run, done(), attempt=2)
+            await reader.until(4)
+            await reader.to_the_end()
+    assert reader.types == ["run_created", "run_finish", "run_start", "run_finish"]
+
+
+async def test_pages_follow_each_other(database: Database) -> None:
+    run = await running(database.hot)
+    await log_unheard(database, run, 4)
+    scope = scope_of(run)
+    first, more = await read_page(database.hot, scope, 0, 3)
+    last, no_more = await read_page(database.hot, scope, 3, 3)
+    assert [frame.seq for frame in (*first, *last)] == [1, 2, 3, 4, 5]
+    assert (more, no_more) == (True, False)
+
+
+# --- between processes ----------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def hearing(database: Database, voices: Voices) -> AsyncIterator[None]:
+    """A process that listens to the others."""
+    connected = asyncio.Event()
+    ears = voices.tasks.create_task(
+        listen(database, {CHANNEL: voices.relay.heard}, on_connected=connected.set)
+    )
+    try:
+        await connected.wait()
+        yield
+    finally:
+        ears.cancel()
+
+
+async def test_other_processes_hear_what_is_said_here(database: Database) -> None:
+    run = await running(database.hot)
+    too_long_for_a_hint = "x" * (LARGEST_PAYLOAD + 1)
+    async with (
+        writing(database) as here,
+        writing(database) as there,
+        hearing(database, here),
+        hearing(database, there),
+        following(database, here, scope_of(run), after=1, subscription=here.listen(run)) as near,
+        following(database, there, scope_of(run), after=1, subscription=there.listen(run)) as far,
+    ):
+        for place, text in enumerate(("short", too_long_for_a_hint, "short"), 1):
+            await say(here, run, text)
+            assert await near.until(place) == [*range(2, place + 2)]
+            assert await far.until(place) == [*range(2, place + 2)]
+        await say(there, run, "back")
+        assert await near.until(4) == [2, 3, 4, 5]
+        assert await far.until(4) == [2, 3, 4, 5]
+    assert near.heard == far.heard
+
+
+async def test_catching_up_finds_what_no_hint_told(database: Database) -> None:
+    run, other = await running(database.hot), await running(database.hot)
+    async with (
+        writing(database) as here,
+        writing(database) as deaf,
+        following(database, deaf, scope_of(run), after=1, subscription=deaf.listen(run)) as reader,
+    ):
+        quiet = deaf.listen(other)
+        quiet.cursor = 1
+        await say(here, run, "a", "b")
+        await deaf.relay.catch_up()
+        assert await reader.until(2) == [2, 3]
+        assert quiet.is_idle
+        quiet.close()
+
+
+async def test_a_listener_whose_connection_dies_comes_back_to_say_so(database: Database) -> None:
+    connected = asyncio.Event()
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+        listening = tasks.create_task(
+            listen(database, {CHANNEL: lambda _: None}, on_connected=connected.set)
+        )
+        await connected.wait()
+        await database.hot.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+        )
+        await listening
+
+
+# --- what commands say ----------------------------------------------------------------------------
+
+
+async def test_what_a_failed_command_would_have_said_is_never_heard(database: Database) -> None:
+    run = await running(database.hot)
+    async with writing(database) as voices:
+        ears = voices.listen(run)
+
+        async def fail() -> None:
+            async with voices.outgoing.transaction() as transaction:
+                transaction.say(run.tenant, run.thread_id, run.id, TextDelta("no"))
+                raise LookupError
+
+        with pytest.raises(LookupError):
+            await fail()
+        assert ears.is_idle
+        assert await newest(database.hot, scope_of(run)) == 1
+        ears.close()
+
+
+async def test_a_command_speaks_for_several_runs_of_one_thread_only(database: Database) -> None:
+    run, elsewhere = await running(database.hot), await running(database.hot)
+    neighbour = some_run(thread_id=run.thread_id)
+    async with writing(database) as voices:
+        async with following(
+            database, voices, scope_of(run), after=1, subscription=voices.listen(run)
+        ) as reader:
+            async with voices.outgoing.transaction() as transaction:
+                for speaker in (run, neighbour, run):
+                    transaction.say(run.tenant, run.thread_id, speaker.id, TextDelta("one"))
+            assert await reader.until(3) == [2, 3, 4]
+            assert [frame.run_id for frame in reader.heard] == [run.id, neighbour.id, run.id]
+
+        async def mix() -> None:
+            async with voices.outgoing.transaction() as transaction:
+                transaction.say(run.tenant, run.thread_id, run.id, TextDelta("here"))
+                transaction.say(run.tenant, elsewhere.thread_id, run.id, TextDelta("there"))
+
+        with pytest.raises(RuntimeError, match="one thread only"):
+            await mix()

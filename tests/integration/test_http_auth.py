@@ -1,0 +1,213 @@
+"""Who may do what over HTTP: keys, scopes, and a server without keys."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.errors import ConfigurationError
+from app.transport.auth import doorkeeper, require_safe_address
+from tests.integration.conftest import AGENTS
+from tests.support.conditions import eventually
+from tests.support.keys import Holder, write_keys
+from tests.support.problems import the_problem
+from tests.support.routes import UNKNOWN, Route, routes_of
+from tests.support.rows import all_rows, nothing_is_queued
+from tests.support.servers import Server, serving
+from tests.support.streams import start_body
+
+pytestmark = pytest.mark.anyio
+
+APPROVAL = 'CALL risky {"what": "it"}'
+HOLDERS = {
+    "ann": Holder("acme", ["admin"]),
+    "reader": Holder("acme", ["runs:read"]),
+    "starter": Holder("acme", ["runs:write"]),
+    "approver": Holder("acme", ["decisions:write"]),
+    "nobody": Holder("acme", []),
+}
+SCOPES = {
+    "reader": "runs:read",
+    "starter": "runs:write",
+    "approver": "decisions:write",
+    "nobody": None,
+}
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_keys(tmp_path_factory.mktemp("keys") / "keys.toml", HOLDERS)
+
+
+@pytest.fixture(scope="module")
+async def server(served_database: str, keys: Path) -> AsyncIterator[Server]:
+    async with serving(served_database, agents=AGENTS, api_keys_file=keys) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def waiting(server: Server, served_database: str) -> dict[str, Any]:
+    """A run of Ann's that waits for an approval."""
+    async with server.client("ann") as client:
+        run = await client.settled((await client.start("quick", APPROVAL))["run_id"])
+    await eventually(lambda: nothing_is_queued(served_database))
+    return run
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer mallory"},
+        {"Authorization": "ann"},
+        {"Authorization": "Basic YW5uOmFubg=="},
+        {"X-API-Key": "ann"},
+    ],
+    ids=str,
+)
+async def test_nobody_gets_in_without_a_key(
+    server: Server, waiting: dict[str, Any], served_database: str, headers: dict[str, str]
+) -> None:
+    before = await all_rows(served_database)
+    ids = {"run_id": waiting["run_id"], "thread_id": waiting["thread_id"]}
+    async with server.client() as client:
+        for route in await routes_of(client):
+            known = {**dict.fromkeys(route.ids, UNKNOWN), **ids}
+            response = await route.ask(client, known, headers=headers)
+            the_problem(response, 401, "unauthenticated")
+            assert response.headers["www-authenticate"] == "Bearer"
+    assert await all_rows(served_database) == before
+
+
+async def test_health_needs_no_key(server: Server) -> None:
+    async with server.client() as client:
+        for path in ("/health", "/health/live", "/metrics"):
+            assert (await client.http.get(path)).status_code == 200
+
+
+async def test_the_scheme_may_be_written_in_any_case(server: Server) -> None:
+    async with server.client() as client:
+        response = await client.http.get("/v1/runs", headers={"Authorization": "bearer ann"})
+        assert response.status_code == 200
+
+
+# --- scopes ---------------------------------------------------------------------------------------
+
+
+def scope_of(route: Route) -> str:
+    if route.path.endswith("/decisions"):
+        return "decisions:write"
+    reads = route.method == "GET" or route.path == "/v1/stream-tokens"
+    return "runs:read" if reads else "runs:write"
+
+
+@pytest.mark.parametrize("holder", SCOPES)
+async def test_a_key_opens_what_its_scopes_say(
+    server: Server, served_database: str, waiting: dict[str, Any], holder: str
+) -> None:
+    before = await all_rows(served_database)
+    async with server.client(holder) as client:
+        for route in await routes_of(client):
+            if scope_of(route) == SCOPES[holder]:
+                continue
+            response = await route.ask(client, dict.fromkeys(route.ids, UNKNOWN))
+            problem = the_problem(response, 403, "scope_missing")
+            assert scope_of(route) in problem["detail"]
+    assert await all_rows(served_database) == before
+
+
+@pytest.mark.parametrize("holder", [*SCOPES, "ann"])
+async def test_a_scope_is_enough_for_what_it_names(server: Server, holder: str) -> None:
+    async with server.client(holder) as client:
+        for route in await routes_of(client):
+            if holder == "ann" or scope_of(route) == SCOPES[holder]:
+                response = await route.ask(client, dict.fromkeys(route.ids, UNKNOWN))
+                assert response.status_code in (200, 201, 202, 404), route
+
+
+# --- without keys ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+async def keyless(served_database: str) -> AsyncIterator[Server]:
+    async with serving(served_database, agents=AGENTS) as running:
+        yield running
+
+
+async def test_without_keys_only_programs_of_this_machine_get_in(keyless: Server) -> None:
+    port = keyless.base.rpartition(":")[2]
+    async with keyless.client() as client:
+        for host in (f"localhost:{port}", f"127.0.0.1:{port}", "[::1]", "127.9.9.9"):
+            good = await client.http.get("/v1/runs", headers={"Host": host})
+            assert good.status_code == 200, host
+        own = {"Origin": keyless.base}
+        assert (await client.http.get("/v1/runs", headers=own)).status_code == 200
+        for host in (
+            "evil.example",
+            "localhost.evil.example",
+            "[",
+            "",
+            "10.0.0.1",
+            "127.0.0.1.nip.io",
+        ):
+            refused = await client.http.get("/v1/runs", headers={"Host": host})
+            the_problem(refused, 403, "host_not_allowed")
+        for origin in (
+            "https://evil.example",
+            "null",
+            "http://localhost:1",
+            "127.0.0.1",
+            "http://[",
+            "",
+        ):
+            refused = await client.http.post(
+                "/v1/runs", json=start_body("quick", "hello"), headers={"Origin": origin}
+            )
+            the_problem(refused, 403, "origin_not_allowed")
+        assert (await client.get("/v1/runs"))["items"] == []
+
+
+async def test_an_open_address_without_keys_is_refused_at_start(served_database: str) -> None:
+    with pytest.raises(AssertionError) as refused:
+        async with serving(served_database, agents=AGENTS, host="0.0.0.0"):
+            pass
+    said = str(refused.value)
+    assert "Without API keys anybody who reaches 0.0.0.0 could start and approve runs" in said
+    assert "HOLDFAST_API_KEYS_FILE" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("host", ["::", "192.0.2.1", "holdfast.example", ""])
+def test_every_address_but_loopback_needs_keys(keys: Path, host: str) -> None:
+    require_safe_address(host, doorkeeper(keys, None, None))
+    with pytest.raises(ConfigurationError, match="Without API keys"):
+        require_safe_address(host, doorkeeper(None, None, None))
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("[[keys]\n", "isn't valid TOML"),
+        ('[[keys]]\nsubject = "ann"\n', "keys.0.tenant: Field required"),
+        (
+            '[[keys]]\nsubject = "ann"\ntenant = "acme"\nscopes = ["all"]\nsha256 = "00"\n',
+            "keys.0.scopes",
+        ),
+        (None, "can't be read: No such file"),
+    ],
+)
+def test_a_keys_file_that_cannot_be_used_is_named(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
+    file = tmp_path / "keys.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigurationError) as refused:
+        doorkeeper(file, None, None)
+    assert str(file) in str(refused.value)
+    assert problem in str(refused.value)

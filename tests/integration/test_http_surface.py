@@ -1,0 +1,329 @@
+"""Records over HTTP: lists in pages, threads from making to removing, agents, runs as they are read."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.support.problems import the_problem
+from tests.support.rows import all_rows
+from tests.support.servers import Server
+from tests.support.streams import Client
+
+pytestmark = pytest.mark.anyio
+
+APPROVAL = 'CALL add {"a": 1, "b": 2} CALL risky {"what": "it"}'
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Runs on two threads, oldest first; the last one waits."""
+
+    runs: list[Record]
+
+    @property
+    def thread(self) -> str:
+        return str(self.runs[0]["thread_id"])
+
+    @property
+    def waiting(self) -> Record:
+        return self.runs[-1]
+
+
+@pytest.fixture(scope="module")
+async def world(server: Server) -> World:
+    thread = str(uuid4())
+    async with server.client() as client:
+        runs = [
+            await client.start("quick", f"run {n}", thread_id=thread, metadata={"n": str(n % 2)})
+            for n in range(4)
+        ]
+        runs += [
+            await client.start("talker", "a few words", metadata={"n": "0", "of": {"team": "red"}}),
+            await client.start("quick", APPROVAL),
+        ]
+        return World([await client.settled(run["run_id"]) for run in runs])
+
+
+@pytest.fixture
+async def new_thread(client: Client) -> AsyncIterator[Record]:
+    thread = await client.post("/v1/threads", {"title": "Spring cleaning"}, 201)
+    yield thread
+    await client.http.delete(f"/v1/threads/{thread['thread_id']}")
+
+
+async def all_pages(client: Client, path: str, **query: Any) -> list[Record]:
+    """A list to its end, in pages of two."""
+    items: list[Record] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = await client.get(path, limit=2, **query, **cursor)
+        items += page["items"]
+        assert page["has_more"] is (page["next_cursor"] is not None)
+        if not page["has_more"]:
+            assert len(page["items"]) <= 2
+            return items
+        assert len(page["items"]) == 2
+        cursor = {"cursor": page["next_cursor"]}
+
+
+def ids(runs: list[Record]) -> list[str]:
+    return [run["run_id"] for run in runs]
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+async def test_runs_come_newest_first_and_each_once(client: Client, world: World) -> None:
+    listed = await all_pages(client, "/v1/runs")
+    assert ids(listed) == ids(world.runs)[::-1]
+    assert listed[1:] == world.runs[:-1][::-1], "a list shows what reading one shows"
+
+
+async def test_runs_are_chosen_by_what_they_are(client: Client, world: World) -> None:
+    of_thread, talker = world.runs[:4], world.runs[4]
+    half = of_thread[2]["created_at"]
+    chosen = {
+        "agent_id=talker": [talker],
+        "status=waiting": [world.waiting],
+        "status=running": [],
+        f"thread_id={world.thread}": of_thread,
+        f"thread_id={world.thread}&metadata.n=1": [of_thread[1], of_thread[3]],
+        "metadata.n=0": [of_thread[0], of_thread[2], talker],
+        "metadata.n=0&agent_id=talker": [talker],
+        "metadata.n=7": [],
+        "metadata.none=0": [],
+        f"created_before={half}&agent_id=quick": of_thread[:2],
+    }
+    for query, runs in chosen.items():
+        params = dict(part.split("=") for part in query.split("&"))
+        assert ids(await all_pages(client, "/v1/runs", **params)) == ids(runs)[::-1], query
+    later = await all_pages(client, "/v1/runs", created_after=half, agent_id="quick")
+    assert world.waiting["run_id"] in ids(later)
+    assert not set(ids(later)) & set(ids(of_thread[:2]))
+
+
+async def test_a_cursor_minds_the_filters_and_not_their_order(client: Client, world: World) -> None:
+    query = ["metadata.n=0", "metadata.of=red", "limit=1"]
+    for _ in range(2):
+        run = await client.start("quick", "hello", metadata={"n": "0", "of": "red"})
+        await client.settled(run["run_id"])
+    first = (await client.http.get(f"/v1/runs?{'&'.join(query)}")).json()
+    turned = [*query[::-1], f"cursor={first['next_cursor']}"]
+    second = (await client.http.get(f"/v1/runs?{'&'.join(turned)}")).json()
+    assert len({*ids(first["items"]), *ids(second["items"])}) == 2
+    for found in (*first["items"], *second["items"]):
+        await client.http.delete(f"/v1/threads/{found['thread_id']}")
+
+
+async def test_a_thread_lists_its_runs(client: Client, world: World) -> None:
+    path = f"/v1/threads/{world.thread}/runs"
+    assert ids(await all_pages(client, path)) == ids(world.runs[:4])[::-1]
+    assert await all_pages(client, path, status="waiting") == []
+
+
+async def test_a_new_run_does_not_disturb_who_is_turning_pages(
+    client: Client, world: World
+) -> None:
+    first = await client.get("/v1/runs", limit=2, agent_id="talker", status="done")
+    page = await client.get("/v1/runs", limit=1, thread_id=world.thread)
+    run = await client.start("quick", "newer", thread_id=str(uuid4()))
+    await client.settled(run["run_id"])
+    rest = await client.get(
+        "/v1/runs", limit=50, thread_id=world.thread, cursor=page["next_cursor"]
+    )
+    assert ids(page["items"] + rest["items"]) == ids(world.runs[:4])[::-1]
+    assert ids(first["items"]) == [world.runs[4]["run_id"]]
+    await client.http.delete(f"/v1/threads/{run['thread_id']}")
+
+
+async def test_a_run_is_read_again_only_when_it_has_changed(client: Client, world: World) -> None:
+    path = f"/v1/runs/{world.waiting['run_id']}"
+    first = await client.http.get(path)
+    assert first.json() == world.waiting
+    again = await client.http.get(path, headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    other = await client.http.get(path, headers={"If-None-Match": '"something else"'})
+    assert other.status_code == 200
+
+
+async def test_state_is_shown_to_who_asks_for_it(client: Client, world: World) -> None:
+    path = f"/v1/runs/{world.runs[0]['run_id']}"
+    assert (await client.get(path))["state"] is None
+    assert (await client.get(path, include="state"))["state"]["revision"] == 1
+
+
+async def test_a_start_may_wait_for_the_runs_rest(client: Client) -> None:
+    body = {"agent_id": "quick", "messages": [{"role": "user", "content": APPROVAL}]}
+    response = await client.http.post("/v1/runs", json=body, headers={"Prefer": "wait=20"})
+    run = response.json()
+    assert (response.status_code, run["status"]) == (200, "waiting")
+    assert response.headers["location"] == f"/v1/runs/{run['run_id']}"
+    assert run == await client.run(run["run_id"])
+    cancelled = await client.post(f"/v1/runs/{run['run_id']}/cancel", {"reason": "enough"})
+    assert (cancelled["status"], cancelled["outcome"]) == ("done", "cancelled")
+    await client.http.delete(f"/v1/threads/{run['thread_id']}")
+
+
+async def test_the_names_of_older_services_are_understood(client: Client) -> None:
+    thread, run = str(uuid4()), str(uuid4())
+    messages = [{"role": "user", "content": "hello"}]
+    body = {"agentId": "quick", "threadId": thread, "runId": run, "messages": messages}
+    started = await client.post("/v1/runs", body, 202)
+    assert (started["thread_id"], started["run_id"]) == (thread, run)
+    same = {"agent_id": "quick", "thread_id": thread, "run_id": run, "messages": messages}
+    assert (await client.post("/v1/runs", same, 202))["run_id"] == run
+    await client.settled(run)
+    await client.http.delete(f"/v1/threads/{thread}")
+
+
+async def test_a_snapshot_shows_all_that_a_client_draws(client: Client, world: World) -> None:
+    run = world.waiting
+    snapshot = await client.get(f"/v1/runs/{run['run_id']}/snapshot")
+    events = await client.log(f"/v1/runs/{run['run_id']}")
+    assert snapshot["run"] == run
+    assert snapshot["tickets"] == [await client.get(f"/v1/tickets/{ticket_of(run)}")]
+    assert snapshot["last_event_id"] == events[-1]["seq"]
+    assert snapshot["open_text"] == ""
+    assert snapshot["open_tool_calls"] == []
+    log = await client.get(f"/v1/threads/{run['thread_id']}/messages")
+    assert snapshot["messages"] == log["items"]
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+async def test_messages_come_by_their_sequence(client: Client, world: World) -> None:
+    path = f"/v1/threads/{world.thread}/messages"
+    log = await all_pages(client, path)
+    assert [message["seq"] for message in log] == list(range(1, 9))
+    assert [message["role"] for message in log] == ["user", "assistant"] * 4
+    assert await all_pages(client, path, order="desc") == log[::-1]
+    assert await all_pages(client, path, after=2, before=6) == log[2:5]
+    assert await all_pages(client, path, after=2, before=6, order="desc") == log[2:5][::-1]
+    assert await all_pages(client, path, visibility="internal") == []
+    written = await all_pages(client, path, run_id=world.runs[1]["run_id"])
+    assert log[3] in written
+    assert all(message in log[2:4] for message in written)
+
+
+# --- tickets --------------------------------------------------------------------------------------
+
+
+def ticket_of(run: Record) -> str:
+    return str(run["waiting"]["tickets"][0]["id"])
+
+
+async def test_tickets_are_chosen_by_what_they_ask(client: Client, world: World) -> None:
+    found = await all_pages(client, "/v1/tickets", status="open")
+    assert [ticket["id"] for ticket in found] == [ticket_of(world.waiting)]
+    for query in ({"tool": "risky"}, {"agent_id": "quick"}, {"run_id": world.waiting["run_id"]}):
+        assert await all_pages(client, "/v1/tickets", status="open", **query) == found
+    for query in ({"tool": "add"}, {"agent_id": "talker"}, {"run_id": world.runs[0]["run_id"]}):
+        assert await all_pages(client, "/v1/tickets", **query) == []
+    ticket = await client.get(f"/v1/tickets/{found[0]['id']}")
+    assert ticket == found[0]
+    assert (ticket["tool_name"], ticket["arguments"]) == ("risky", {"what": "it"})
+    assert ticket["allowed_actions"] == ["approve", "cancel", "edit", "reject", "respond"]
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+async def test_a_thread_is_made_read_changed_and_removed(client: Client) -> None:
+    body = {
+        "thread_id": str(uuid4()),
+        "title": "Spring cleaning",
+        "resource_id": "house-7",
+        "metadata": {"floor": 2},
+    }
+    response = await client.http.post("/v1/threads", json=body)
+    thread = response.json()
+    path = f"/v1/threads/{body['thread_id']}"
+    assert (response.status_code, response.headers["location"]) == (201, path)
+    assert {name: thread[name] for name in body} == body
+    assert await client.get(path) == thread
+    changed = (await client.http.patch(path, json={"title": None, "metadata": {}})).json()
+    assert changed == thread | {
+        "title": None,
+        "metadata": {},
+        "updated_at": changed["updated_at"],
+    }
+    assert await client.get(path) == changed
+    older = (await client.http.patch(path, json={"resourceId": "house-8"})).json()
+    assert older["resource_id"] == "house-8"
+    removed = await client.http.delete(path)
+    assert (removed.status_code, removed.content) == (204, b"")
+    the_problem(await client.http.get(path), 404, "thread_not_found")
+    the_problem(await client.http.delete(path), 404, "thread_not_found")
+
+
+async def test_threads_come_newest_first(client: Client, world: World) -> None:
+    made = [await client.post("/v1/threads", {"resource_id": "pages"}, 201) for _ in range(5)]
+    listed = await all_pages(client, "/v1/threads", resource_id="pages")
+    assert listed == made[::-1]
+    everything = await all_pages(client, "/v1/threads")
+    assert [thread["thread_id"] for thread in everything][:5] == [
+        thread["thread_id"] for thread in made[::-1]
+    ]
+    assert world.thread in [thread["thread_id"] for thread in everything]
+    for thread in made:
+        await client.http.delete(f"/v1/threads/{thread['thread_id']}")
+
+
+async def test_an_occupied_thread_stays(client: Client, world: World) -> None:
+    response = await client.http.delete(f"/v1/threads/{world.waiting['thread_id']}")
+    problem = the_problem(response, 409, "has_active_run")
+    assert problem["active_run_id"] == world.waiting["run_id"]
+
+
+async def test_a_parent_stays(client: Client, new_thread: Record) -> None:
+    parent = new_thread["thread_id"]
+    child = await client.post("/v1/threads", {"parent_thread_id": parent}, 201)
+    refused = await client.http.delete(f"/v1/threads/{parent}")
+    the_problem(refused, 409, "has_children")
+    await client.http.delete(f"/v1/threads/{child['thread_id']}")
+
+
+async def test_a_removed_thread_leaves_nothing_but_its_count_of_events(
+    client: Client, new_thread: Record, served_database: str, world: World
+) -> None:
+    path = f"/v1/threads/{new_thread['thread_id']}"
+    before = await all_rows(served_database)
+    run = await client.start("quick", APPROVAL, thread_id=new_thread["thread_id"])
+    waiting = await client.settled(run["run_id"])
+    await client.decide(waiting, "approve")
+    async with client.events(f"/v1/runs/{run['run_id']}", follow=1) as stream:
+        heard = await stream.rest()
+    assert (await client.http.delete(path)).status_code == 204
+    the_problem(await client.http.get(f"/v1/runs/{run['run_id']}"), 404, "run_not_found")
+    after = await all_rows(served_database)
+    left = {name for name in before if after[name][0] > before[name][0]} - {"pgq.pgqueuer"}
+    assert left == {"event_heads"}
+    again = await client.start("quick", "hello", thread_id=new_thread["thread_id"])
+    page = await client.get(f"/v1/runs/{again['run_id']}/events", limit=1)
+    assert page["items"][0]["seq"] > heard[-1]["seq"]
+
+
+# --- agents ---------------------------------------------------------------------------------------
+
+
+async def test_agents_come_in_the_order_of_their_file(client: Client) -> None:
+    page = await client.get("/v1/agents")
+    assert (page["next_cursor"], page["has_more"]) == (None, False)
+    assert [agent["id"] for agent in page["items"]] == ["quick", "talker"]
+    quick = page["items"][0]
+    assert quick == await client.get("/v1/agents/quick")
+    assert quick["version"].startswith("sha256:")
+    assert {**quick, "version": ""} == {
+        "id": "quick",
+        "version": "",
+        "model": "script",
+        "description": "Makes the calls that it is told to make.",
+        "tools": ["add", "risky"],
+        "approval": ["risky"],
+        "max_rounds": 8,
+    }

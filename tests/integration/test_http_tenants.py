@@ -1,0 +1,211 @@
+"""Tenants over HTTP don't see each other, and a stream token shows one stream only."""
+
+import base64
+import json
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from app.domain.ids import Tenant
+from app.domain.principals import Principal
+from app.transport.auth import Doorkeeper, doorkeeper
+from tests.integration.conftest import AGENTS
+from tests.support.conditions import eventually
+from tests.support.keys import Holder, write_keys
+from tests.support.problems import the_problem
+from tests.support.routes import UNKNOWN, routes_of
+from tests.support.rows import all_rows, nothing_is_queued
+from tests.support.servers import Server, serving
+from tests.support.streams import EVENT_STREAM, Client, start_body
+
+pytestmark = pytest.mark.anyio
+
+APPROVAL = 'CALL risky {"what": "it"}'
+ANN = Principal(Tenant("acme"), "ann", frozenset())
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    holders = {"ann": Holder("acme"), "bob": Holder("globex")}
+    return write_keys(tmp_path_factory.mktemp("keys") / "keys.toml", holders)
+
+
+@pytest.fixture(scope="module")
+async def server(served_database: str, keys: Path) -> AsyncIterator[Server]:
+    async with serving(
+        served_database, agents=AGENTS, api_keys_file=keys, stream_token_ttl=60
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def ann(server: Server) -> AsyncIterator[Client]:
+    async with server.client("ann") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def bob(server: Server) -> AsyncIterator[Client]:
+    async with server.client("bob") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def waiting(server: Server, served_database: str) -> dict[str, Any]:
+    """A run of Ann's that waits for an approval."""
+    async with server.client("ann") as client:
+        run = await client.settled((await client.start("quick", APPROVAL))["run_id"])
+    await eventually(lambda: nothing_is_queued(served_database))
+    return run
+
+
+# --- tenants --------------------------------------------------------------------------------------
+
+
+async def test_a_foreign_id_is_an_unknown_id_on_every_route(
+    bob: Client, waiting: dict[str, Any], served_database: str
+) -> None:
+    foreign = {
+        "run_id": waiting["run_id"],
+        "thread_id": waiting["thread_id"],
+        "id": waiting["waiting"]["tickets"][0]["id"],
+    }
+    before = await all_rows(served_database)
+    asked = [route for route in await routes_of(bob) if foreign.keys() & set(route.ids)]
+    assert len(asked) >= 12
+    for route in asked:
+        for headers in ({}, EVENT_STREAM):
+            there = await route.ask(bob, foreign, headers=headers)
+            nowhere = await route.ask(bob, dict.fromkeys(foreign, UNKNOWN), headers=headers)
+            assert there.status_code == nowhere.status_code == 404, route
+            assert what_is_told(there, foreign) == what_is_told(nowhere, foreign)
+    assert await all_rows(served_database) == before
+
+
+def what_is_told(response: httpx2.Response, ids: Mapping[str, str]) -> dict[str, Any]:
+    """The problem, without what the caller knew before."""
+    text = response.text
+    for id in (*ids.values(), UNKNOWN):
+        text = text.replace(id, "ID")
+    return {**json.loads(text), "trace_id": "", "instance": response.status_code}
+
+
+async def test_foreign_ids_in_a_body_are_unknown_too(
+    bob: Client, waiting: dict[str, Any], served_database: str
+) -> None:
+    before = await all_rows(served_database)
+    thread, run = waiting["thread_id"], waiting["run_id"]
+    for path, body in (
+        ("/v1/stream-tokens", {"run_id": run}),
+        ("/v1/stream-tokens", {"thread_id": thread}),
+        ("/v1/threads", {"parent_thread_id": thread}),
+        (
+            "/v1/runs",
+            start_body("quick", "hello", thread_id=thread, if_thread_missing="reject"),
+        ),
+    ):
+        response = await bob.http.post(path, json=body)
+        the_problem(response, 404, f"{'run' if 'run_id' in body else 'thread'}_not_found")
+    assert await all_rows(served_database) == before
+
+
+async def test_lists_show_what_is_ones_own(ann: Client, bob: Client, server: Server) -> None:
+    his = await bob.settled((await bob.start("quick", APPROVAL))["run_id"])
+    for path, name in (("/v1/runs", "run_id"), ("/v1/threads", "thread_id")):
+        hers = {item[name] for item in (await ann.get(path, limit=200))["items"]}
+        assert his[name] not in hers
+        assert hers.isdisjoint(item[name] for item in (await bob.get(path, limit=200))["items"])
+    tickets = (await bob.get("/v1/tickets"))["items"]
+    assert {ticket["run_id"] for ticket in tickets} == {his["run_id"]}
+    hers = (await ann.get("/v1/runs", run_id=his["run_id"], thread_id=his["thread_id"]))["items"]
+    assert hers == []
+
+
+async def test_two_tenants_may_choose_the_same_ids(ann: Client, bob: Client) -> None:
+    ids = {"run_id": str(uuid4()), "thread_id": str(uuid4())}
+    hers = await ann.start("quick", "mine", **ids)
+    his = await bob.start("quick", "and mine", **ids)
+    for client, run, prompt in ((ann, hers, "mine"), (bob, his, "and mine")):
+        done = await client.settled(run["run_id"])
+        assert {name: done[name] for name in ids} == ids
+        assert done["final_output"].startswith(f"You said: {prompt}")
+        log = await client.get(f"/v1/threads/{ids['thread_id']}/messages")
+        assert len(log["items"]) == 2
+        events = await client.log(f"/v1/threads/{ids['thread_id']}")
+        assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+
+
+# --- stream tokens --------------------------------------------------------------------------------
+
+
+async def token_for(client: Client, **what: str) -> dict[str, Any]:
+    return await client.post("/v1/stream-tokens", what, 201)
+
+
+async def test_a_stream_token_reads_its_stream_and_nothing_else(
+    ann: Client, server: Server, waiting: dict[str, Any]
+) -> None:
+    run, thread = f"/v1/runs/{waiting['run_id']}", f"/v1/threads/{waiting['thread_id']}"
+    other = await ann.settled((await ann.start("quick", "another"))["run_id"])
+    of_run = (await token_for(ann, run_id=waiting["run_id"]))["token"]
+    of_thread = (await token_for(ann, thread_id=waiting["thread_id"]))["token"]
+    async with server.client() as browser:
+        async with browser.events(run, stream_token=of_run) as stream:
+            assert (await stream.rest())[0]["run_id"] == waiting["run_id"]
+        async with browser.events(thread, stream_token=of_thread) as stream:
+            await stream.until("run_finish")
+        for token, path in (
+            (of_thread, f"{run}/events"),
+            (of_run, f"{thread}/events"),
+            (of_run, f"/v1/runs/{other['run_id']}/events"),
+            (of_run, f"/v1/runs/{UNKNOWN}/events"),
+        ):
+            refused = await browser.http.get(path, params={"stream_token": token})
+            the_problem(refused, 403, "stream_token_elsewhere")
+        params = {"stream_token": of_run}
+        for route in await routes_of(browser):
+            if not route.path.endswith("/events"):
+                ids = dict.fromkeys(route.ids, UNKNOWN) | {"run_id": waiting["run_id"]}
+                the_problem(await route.ask(browser, ids, params=params), 401, "unauthenticated")
+
+
+async def test_a_stream_token_is_good_for_a_short_time(
+    ann: Client, server: Server, keys: Path, waiting: dict[str, Any]
+) -> None:
+    response = await ann.http.post("/v1/stream-tokens", json={"run_id": waiting["run_id"]})
+    made_at = parsedate_to_datetime(response.headers["date"])
+    expires_at = datetime.fromisoformat(response.json()["expires_at"])
+    assert abs(expires_at - made_at - timedelta(seconds=60)) <= timedelta(seconds=2)
+    late = another_replica(keys).stream_token(ANN, waiting["run_id"], None, made_at)
+    good = another_replica(keys).stream_token(ANN, waiting["run_id"], None, expires_at)
+    path = f"/v1/runs/{waiting['run_id']}/events"
+    async with server.client() as browser:
+        refused = await browser.http.get(path, params={"stream_token": late})
+        the_problem(refused, 401, "stream_token_expired")
+        assert (await browser.get(path, stream_token=good))["items"]
+
+
+def another_replica(keys: Path) -> Doorkeeper:
+    """Whoever has the same keys signs the same tokens."""
+    return doorkeeper(keys, None, None)
+
+
+async def test_a_stream_token_that_was_touched_is_none(
+    ann: Client, server: Server, waiting: dict[str, Any]
+) -> None:
+    made = (await token_for(ann, run_id=waiting["run_id"]))["token"]
+    body, _, signature = made.partition(".")
+    claims = json.loads(base64.urlsafe_b64decode(body + "=="))
+    longer = base64.urlsafe_b64encode(json.dumps({**claims, "exp": 9e9}).encode()).decode()
+    forged = (f"{longer}.{signature}", f"{body}.", body, f"{body}.{'A' * 43}", "é.è", "", ".")
+    async with server.client() as browser:
+        for token in forged:
+            path = f"/v1/runs/{waiting['run_id']}/events"
+            response = await browser.http.get(path, params={"stream_token": token})
+            the_problem(response, 401, "stream_token_invalid")

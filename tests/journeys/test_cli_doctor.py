@@ -1,0 +1,116 @@
+"""The doctor and the keys: what is there is fine, what is wrong has a line that says what to do."""
+
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+
+from tests.support.commands import Finished, holdfast
+from tests.support.servers import serving
+
+pytestmark = pytest.mark.anyio
+
+AGENTS = str(Path(__file__).parent / "terminal" / "agents.toml")
+
+
+def findings(done: Finished) -> dict[str, str]:
+    """What each line says, by what it is about."""
+    assert done.err == "", done.err
+    lines = [
+        re.fullmatch(r"(ok|problem) +(\w[^:]*)(?:: (.*))?", line) for line in done.out.splitlines()
+    ]
+    assert all(lines), done.out
+    return {line[2]: f"{line[1]} {line[3] or ''}".strip() for line in lines if line is not None}
+
+
+async def test_all_is_well_with_a_server_that_runs(database_url: str) -> None:
+    async with serving(database_url, agents=AGENTS) as server:
+        done = await holdfast(
+            "doctor", url=server.base, DATABASE_URL=database_url, HOLDFAST_AGENTS=AGENTS
+        )
+    assert done.code == 0, done.out
+    found = findings(done)
+    assert found["settings"] == "ok DATABASE_URL, HOLDFAST_AGENTS, HOLDFAST_URL"
+    assert found["agents"] == "ok demo, slow, limited, broken"
+    assert found["database"].startswith("ok Postgres 1")
+    assert found["migrations"] == "ok revision 0002"
+    assert found["queue"] == "ok"
+    assert found["server"] == f"ok {server.base} offers demo, slow, limited, broken"
+
+
+async def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+    agents = tmp_path / "agents.toml"
+    agents.write_text(
+        '[models.gpt]\nprovider = "openai"\nmodel = "gpt"\n'
+        '[models.spare]\nprovider = "anthropic"\nmodel = "claude"\n[agents.mine]\nmodel = "gpt"\n'
+    )
+    done = await holdfast(
+        "doctor",
+        url="http://127.0.0.1:9",
+        DATABASE_URL="postgresql://nobody:secret@127.0.0.1:9/none",
+        HOLDFAST_AGENTS=str(agents),
+        HOLDFAST_HOST="0.0.0.0",
+        HOLDFAST_PROT="1",
+    )
+    assert done.code == 1
+    assert "secret" not in done.out
+    found = findings(done)
+    assert found["settings"].startswith("problem HOLDFAST_PROT isn't a setting; did you mean")
+    assert found["API keys"].startswith("problem Without API keys anybody")
+    assert "set OPENAI_API_KEY" in found["agents"]
+    assert found["model spare"].startswith("ok no agent uses it")
+    assert found["database"].startswith("problem Can't reach Postgres at 127.0.0.1:9/none")
+    assert found["server"].startswith("problem No server answers at http://127.0.0.1:9")
+
+
+async def test_a_database_that_is_not_migrated_is_a_problem_unless_the_start_mends_it(
+    postgres_url: str,
+) -> None:
+    done = await holdfast("doctor", DATABASE_URL=postgres_url, HOLDFAST_PORT="9")
+    assert done.code == 1
+    assert "Run `holdfast migrate`" in findings(done)["migrations"]
+    assert findings(done)["server"] == "ok none runs at http://127.0.0.1:9"
+    mended = await holdfast(
+        "doctor", DATABASE_URL=postgres_url, HOLDFAST_PORT="9", HOLDFAST_MIGRATE="1"
+    )
+    assert mended.code == 0, mended.out
+    assert findings(mended)["migrations"] == "ok the next start makes them"
+
+
+async def test_no_data_are_made_to_look_at_them() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-cli-")) / "pg"
+    done = await holdfast("doctor", HOLDFAST_DATA_DIR=str(folder), HOLDFAST_PORT="9")
+    try:
+        assert done.code == 0, done.out
+        assert findings(done)["database"].startswith("ok embedded, to be made in")
+        assert not folder.exists()
+    finally:
+        rmtree(folder.parent)
+
+
+async def test_a_key_that_the_server_does_not_know_is_a_problem(
+    database_url: str, tmp_path: Path
+) -> None:
+    made = await holdfast(
+        "keys", "new", "--subject", 'al"ice', "--tenant", "acme", "--scope", "runs:read"
+    )
+    [key] = re.findall(r"hf_\S+", made.err)
+    [entry] = tomllib.loads(made.out)["keys"]
+    assert (entry["subject"], entry["tenant"], entry["scopes"]) == ('al"ice', "acme", ["runs:read"])
+    hashed = await holdfast("keys", "hash", stdin=f"{key}\n")
+    assert hashed.out == f"{entry['sha256']}\n"
+    file = tmp_path / "keys.toml"
+    file.write_text(made.out)
+    settings = {"DATABASE_URL": database_url, "HOLDFAST_API_KEYS_FILE": str(file)}
+    async with serving(database_url, api_keys_file=file) as server:
+        unknown = await holdfast("doctor", url=server.base, **settings)
+        assert unknown.code == 1
+        assert "set HOLDFAST_API_KEY" in findings(unknown)["server"]
+        known = await holdfast("doctor", url=server.base, HOLDFAST_API_KEY=key, **settings)
+        assert known.code == 0, known.out
+        denied = await holdfast("run", "Hello.", url=server.base, HOLDFAST_API_KEY=key)
+        assert denied.code == 7
+        assert "scope_missing" in denied.err

@@ -1,0 +1,204 @@
+"""The order of events that every reader may rely on, checked over what one has read.
+
+Numbers: within a thread 1, 2, 3 …; on a run's stream the same numbers, growing. Within an activation:
+`run_start` first, exactly one `run_finish`, last; steps never interleave and are counted without gap;
+for one call start < delta* < ready < done | resumed; all `ready` of a step before its
+`inference_complete`, and that before any `done`. Control events may stand anywhere.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import Any, TypeAlias
+
+from app.domain.events import CONTROL_EVENTS
+
+Event: TypeAlias = Mapping[str, Any]
+
+_OF_A_STEP = {
+    "text_delta",
+    "reasoning_delta",
+    "tool_call_start",
+    "tool_call_delta",
+    "tool_call_ready",
+    "tool_call_cancel",
+    "stream_reset",
+    "inference_complete",
+    "step_end",
+}
+_UNCOUNTED_ENDS = {"agent_version_unavailable"}
+"""Reasons to wait that leave a step to be begun again under its number."""
+
+
+def check_thread(events: Sequence[Event]) -> None:
+    """All events of one thread, from its first on."""
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1)), "gap in a thread"
+    assert len({event["thread_id"] for event in events}) <= 1, "events of several threads"
+    by_run: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        by_run[event["run_id"]].append(event)
+    for of_run in by_run.values():
+        check_run(of_run)
+
+
+def check_run(events: Sequence[Event]) -> None:
+    """All events of one run, from its first on."""
+    order = _RunOrder()
+    before = 0
+    for event in events:
+        try:
+            assert event["seq"] > before, f"seq {event['seq']} after {before}"
+            order.hear(event)
+        except AssertionError as error:
+            heard = [f"{one['seq']} {one['event_type']}" for one in events]
+            raise AssertionError(f"{error.args[0]} at {event}; heard {heard}") from None
+        before = event["seq"]
+
+
+class _Phase(Enum):
+    NEW = auto()
+    AT_REST = auto()
+    ACTIVE = auto()
+    OVER = auto()
+
+
+class _Call(Enum):
+    STARTED = auto()
+    READY = auto()
+    SUSPENDED = auto()
+    OVER = auto()
+
+
+class _RunOrder:
+    """Where a run stands, by what has been heard of it."""
+
+    def __init__(self) -> None:
+        self._phase = _Phase.NEW
+        self._step: int | None = None
+        self._completed = 0
+        self._may_repeat = False
+        self._inferred = False
+        self._cancel_wished = False
+        self._calls: dict[str, _Call] = {}
+        self._tickets: dict[str, str] = {}
+        self._last = ""
+
+    def hear(self, event: Event) -> None:
+        kind = event["event_type"]
+        assert self._phase is not _Phase.OVER, "something after the end"
+        assert (kind == "run_created") == (self._phase is _Phase.NEW), "run_created is first, once"
+        if kind in CONTROL_EVENTS:
+            self._control(kind, event)
+            return
+        if kind == "run_finish" and self._phase is _Phase.AT_REST:
+            assert self._cancel_wished, "run_finish without activation"
+            assert event["termination"]["type"] == "cancelled", "only a cancel ends a run at rest"
+            self._phase = _Phase.OVER
+            return
+        if kind == "run_start":
+            assert self._phase is _Phase.AT_REST, "run_start within an activation"
+            self._phase = _Phase.ACTIVE
+        assert self._phase is _Phase.ACTIVE, f"{kind} outside an activation"
+        assert event.get("step") == (event["step"] if kind == "step_start" else self._step), "step"
+        assert kind not in _OF_A_STEP or self._step is not None, f"{kind} outside a step"
+        handle = getattr(self, f"_{kind}", None)
+        if handle is not None:
+            handle(event)
+        self._last = kind
+
+    # --- control ----------------------------------------------------------------------------------
+
+    def _control(self, kind: str, event: Event) -> None:
+        match kind:
+            case "run_created":
+                self._phase = _Phase.AT_REST
+            case "cancel_requested":
+                assert not self._cancel_wished, "a second wish to cancel"
+                self._cancel_wished = True
+            case "ticket_opened":
+                ticket = event["ticket"]
+                assert ticket["id"] not in self._tickets, "a ticket opened twice"
+                assert self._calls.get(ticket["tool_call_id"]) is _Call.SUSPENDED, "whose ticket?"
+                self._tickets[ticket["id"]] = "open"
+            case "ticket_decided":
+                assert self._tickets.get(event["id"]) == "open", "decided, but not open"
+                self._tickets[event["id"]] = "decided"
+
+    # --- the activation ---------------------------------------------------------------------------
+
+    def _run_finish(self, event: Event) -> None:
+        assert self._step is None, "run_finish within a step"
+        waiting = event.get("waiting")
+        suspended = event["termination"]["type"] == "suspended"
+        assert suspended == (waiting is not None) == (event.get("result") is None), "what finish?"
+        if waiting is None or waiting["reason"] not in _UNCOUNTED_ENDS:
+            assert self._last == "state_snapshot", "no state before the finish"
+            self._may_repeat = False
+        if waiting is not None:
+            still_open = {id for id, status in self._tickets.items() if status == "open"}
+            # An answer that came before the finish was numbered first, and is seen before it.
+            assert {ticket["id"] for ticket in waiting["tickets"]} == still_open, "which tickets?"
+        self._phase = _Phase.AT_REST if suspended else _Phase.OVER
+
+    def _step_start(self, event: Event) -> None:
+        assert self._step is None, "a step within a step"
+        number = event["step"]
+        again = self._may_repeat and number == self._completed
+        assert number == self._completed + 1 or again, f"step {number} after {self._completed}"
+        self._step = number
+        self._inferred = again and bool(self._calls)
+        if not again:
+            self._calls = {}
+        self._may_repeat = False
+
+    def _step_end(self, _: Event) -> None:
+        # A step that rests for want of its agent is begun again: nothing of it is counted yet.
+        self._may_repeat = self._last != "state_snapshot"
+        self._completed = self._step or 0
+        self._step = None
+
+    def _stream_reset(self, _: Event) -> None:
+        self._calls = {}
+        self._inferred = False
+
+    # --- inference and tools ----------------------------------------------------------------------
+
+    def _text_delta(self, _: Event) -> None:
+        assert not self._inferred, "text after the inference"
+
+    _reasoning_delta = _text_delta
+
+    def _tool_call_start(self, event: Event) -> None:
+        assert not self._inferred, "a call after the inference"
+        assert event["id"] not in self._calls, "a call started twice"
+        self._calls[event["id"]] = _Call.STARTED
+
+    def _tool_call_delta(self, event: Event) -> None:
+        assert self._calls.get(event["id"]) is _Call.STARTED, "arguments of no open call"
+
+    def _tool_call_ready(self, event: Event) -> None:
+        assert self._calls.get(event["id"]) is _Call.STARTED, "ready, but not started"
+        assert not self._inferred, "ready after the inference"
+        self._calls[event["id"]] = _Call.READY
+
+    def _tool_call_cancel(self, event: Event) -> None:
+        assert self._calls.pop(event["id"], None) is _Call.STARTED, "taken back, but not open"
+
+    def _inference_complete(self, _: Event) -> None:
+        assert not self._inferred, "a second inference in a step"
+        self._inferred = True
+
+    def _tool_call_stream_delta(self, event: Event) -> None:
+        assert self._calls.get(event["id"]) in (_Call.READY, _Call.SUSPENDED), "output of no call"
+
+    def _tool_call_done(self, event: Event) -> None:
+        stage = self._calls.get(event["id"])
+        assert stage in (_Call.READY, _Call.SUSPENDED), "done, but not ready, or twice"
+        assert self._inferred or self._step is None, "done before the inference is complete"
+        suspended = event["outcome"] == "suspended"
+        self._calls[event["id"]] = _Call.SUSPENDED if suspended else _Call.OVER
+
+    def _tool_call_resumed(self, event: Event) -> None:
+        stage = self._calls.get(event["target_id"])
+        assert stage is _Call.SUSPENDED, "resumed, but not suspended"
+        self._calls[event["target_id"]] = _Call.OVER

@@ -1,0 +1,318 @@
+"""A replica of the service without its HTTP side, which a test can kill; and runs as a test sees them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+from app.agents.catalog import Catalog
+from app.agents.roster import Roster
+from app.clock import SystemClock, new_id
+from app.control.cancel import CancelAnswer, cancel
+from app.control.decide import Decided, DecisionRequest, decide
+from app.control.desk import Desk, Limits
+from app.control.start import IfThreadMissing, OnActive, StartRequest
+from app.dispatch.execution import Workbench
+from app.dispatch.launch import start_run
+from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
+from app.dispatch.queue import DeliveryQueue, Handled
+from app.dispatch.sweeper import Sweeper
+from app.dispatch.worker import Worker
+from app.domain.agents import AgentSpec
+from app.domain.decisions import Action, Answer
+from app.domain.ids import AgentId, MessageId, RunId, Tenant, ThreadId, WorkerId
+from app.domain.json_values import Json, JsonObject
+from app.domain.messages import LoggedMessage, Message, Role, Text
+from app.domain.principals import DEFAULT_TENANT, Principal, Scope
+from app.domain.runs import RunRecord
+from app.domain.tickets import Ticket
+from app.events import follow as following
+from app.events.hub import Hub
+from app.events.outgoing import Outgoing, Publisher
+from app.events.relay import CHANNEL, NotifyRelay
+from app.events.writer import Writer
+from app.llm.catalog import ModelCatalog
+from app.llm.scripted import InOrder, ScriptedModel
+from app.runtime.ports import LanguageModel, Tool
+from app.storage import messages, runs, tickets
+from app.storage.database import Database, DatabaseOptions
+from app.storage.notifications import listen, notify
+from app.storage.runs import RunKey
+from tests.support.event_order import check_run
+
+Event: TypeAlias = dict[str, Any]
+
+ANN = Principal(DEFAULT_TENANT, "ann", frozenset(Scope))
+PATIENCE = 15.0
+_FOLLOW_UP = 0.05
+_DIE = "UPDATE workers SET heartbeat_at = now() - interval '1 day' WHERE id = $1"
+
+
+class _OneModel(ModelCatalog):
+    """The same model under whatever name an agent asks for."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__([], {})
+        self._only = model
+
+    def model(self, name: str) -> LanguageModel:
+        return self._only
+
+    def problem(self, name: str) -> str | None:
+        return None
+
+
+def an_agent(
+    *tools: Tool, approval: Sequence[str] = (), max_rounds: int = 8, id: str = "tester"
+) -> Catalog:
+    """A catalog with one agent that has these tools."""
+    by_name = {tool.descriptor.name: tool for tool in tools}
+    spec = AgentSpec(
+        id=AgentId(id),
+        model="scripted",
+        tools=tuple(by_name),
+        approval=tuple(approval),
+        max_rounds=max_rounds,
+    )
+    return Catalog(agents={spec.id: spec}, models={}, tools=by_name)
+
+
+class Replica:
+    """One process of the service: everything but HTTP, with short times."""
+
+    def __init__(self, database: Database, catalog: Catalog, script: InOrder, slots: int) -> None:
+        self.me = WorkerId(new_id())
+        self.database = database
+        self.catalog = catalog
+        clock, self.hub = SystemClock(), Hub()
+        self.relay = NotifyRelay(database, self.hub, self.me)
+        self.publisher = Publisher(self.hub, self.relay)
+        self.outgoing = Outgoing(database, self.publisher, clock)
+        self.writer = Writer(database, self.publisher, self.outgoing, clock)
+        self.roster = Roster(catalog, _OneModel(ScriptedModel("scripted", script)), database)
+        self.desk = Desk(
+            database=database,
+            outgoing=self.outgoing,
+            publisher=self.publisher,
+            hub=self.hub,
+            clock=clock,
+            roster=self.roster,
+            limits=Limits(),
+            announce_cancel=self._announce_cancel,
+            heartbeat_timeout=PATIENCE,
+        )
+        bench = Workbench(database=database, writer=self.writer, roster=self.roster, clock=clock)
+        self.worker = Worker(bench, self.me, slots=slots, heartbeat_timeout=PATIENCE)
+        self.liveness = Liveness(database, self.worker, role="all", interval=0.5)
+        self.sweeper = Sweeper(
+            database, self.roster, interval=_FOLLOW_UP, heartbeat_timeout=PATIENCE
+        )
+        self.queue = DeliveryQueue(database, self._handle, poll=0.2)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- life and death ---------------------------------------------------------------------------
+
+    async def open(self, tasks: asyncio.TaskGroup) -> None:
+        await self.roster.publish()
+        await self.liveness.beat()
+        ready = asyncio.Event()
+        channels = {CHANNEL: self.relay.heard, CANCEL_CHANNEL: self.liveness.heard}
+        work: list[Coroutine[None, None, None]] = [
+            self.worker.run(),
+            self.writer.run(),
+            self.relay.run(),
+            listen(self.database, channels, on_connected=ready.set),
+            self.liveness.run(),
+            self.sweeper.run(),
+            self.queue.work(),
+        ]
+        self._tasks = [tasks.create_task(one) for one in work]
+        await asyncio.wait_for(ready.wait(), PATIENCE)
+
+    async def stop(self) -> None:
+        """As on SIGTERM: what executes is handed over."""
+        if not self._tasks:
+            return
+        await self.take_nothing_new()
+        await self.worker.stop(grace=PATIENCE)
+        await self.liveness.stop()
+        await self._end()
+
+    async def kill(self) -> None:
+        """As by kill -9: nothing is handed over, and everybody finds out at once."""
+        if not self._tasks:
+            return
+        await self.take_nothing_new()
+        executing = self._tasks[0]
+        executing.cancel()
+        await asyncio.wait({executing}, timeout=PATIENCE)
+        await self._end(last_words=_DIE)
+
+    async def take_nothing_new(self) -> None:
+        """Broken off, the queue's library would leave tasks behind that nobody owns."""
+        self.queue.stop()
+        self.sweeper.stop()
+        await asyncio.wait({self._tasks[-1]}, timeout=PATIENCE)
+
+    async def _end(self, last_words: str | None = None) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=PATIENCE)
+        if last_words is not None:
+            await self.database.hot.execute(last_words, self.me)
+        await self.database.close()
+
+    async def _handle(self, key: RunKey, dispatch_id: str) -> Handled:
+        if not await self.worker.reserve_within(1.0):
+            return Handled.BUSY
+        await self.worker.claim_and_launch(key, dispatch_id)
+        return Handled.DONE
+
+    async def _announce_cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
+        await notify(self.database.hot, CANCEL_CHANNEL, [f"{tenant}\n{run_id}\n{reason or ''}"])
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        text: str = "go",
+        *,
+        thread_id: ThreadId | None = None,
+        here: bool = True,
+        run_id: RunId | None = None,
+    ) -> "Run":
+        """Start a run, claimed by this replica or left to whoever gets its delivery."""
+        request = StartRequest(
+            agent_id=next(iter(self.catalog.agents)),
+            thread_id=thread_id or ThreadId(new_id()),
+            run_id=run_id,
+            messages=(Message(id=MessageId(new_id()), role=Role.USER, content=(Text(text),)),),
+            on_active=OnActive.ENQUEUE,
+            if_thread_missing=IfThreadMissing.CREATE,
+            metadata={},
+            digest=str(len(text)),
+        )
+        worker = self.worker if here else None
+        started = await start_run(self.desk, worker, ANN, request)
+        return Run(self, started.record)
+
+    def same(self, run: "Run") -> "Run":
+        """The same run as this replica sees it."""
+        return Run(self, run.record)
+
+
+class Run:
+    """A run that a test has started."""
+
+    def __init__(self, replica: Replica, record: RunRecord) -> None:
+        self.replica = replica
+        self.record = record
+        self.id = record.id
+        self.thread_id = record.thread_id
+
+    async def until(self, event_type: str, count: int = 1) -> list[Event]:
+        """All that the run has said until the event came so many times."""
+        scope = following.Scope(self.record.tenant, self.thread_id, self.id, until_done=True)
+        follower = following.follow(
+            self.replica.database.hot,
+            self.replica.hub,
+            scope,
+            after=self.record.events_from - 1,
+            heartbeat=PATIENCE,
+        )
+        said: list[Event] = []
+        try:
+            async with asyncio.timeout(PATIENCE):
+                async for heard in follower.frames():
+                    said += [json.loads(frame.json) for frame in heard or ()]
+                    if types_of(said).count(event_type) >= count:
+                        return said
+        except TimeoutError:
+            raise AssertionError(f"no {event_type} number {count} in {types_of(said)}") from None
+        finally:
+            follower.close()
+        raise AssertionError(f"the run ended without {event_type} number {count}: {types_of(said)}")
+
+    async def finished(self, count: int = 1) -> list[Event]:
+        """All that the run has said until it came to rest so many times, in a sound order."""
+        said = await self.until("run_finish", count)
+        check_run(said)
+        return said
+
+    async def now(self) -> RunRecord:
+        async with self.replica.database.reading() as connection:
+            record = await runs.get(connection, self.record.tenant, self.id)
+        assert record is not None
+        return record
+
+    async def log(self) -> list[LoggedMessage]:
+        return await messages.history(self.replica.database.hot, self.record.tenant, self.thread_id)
+
+    async def tickets(self) -> list[Ticket]:
+        async with self.replica.database.reading() as connection:
+            return await tickets.of_run(connection, self.record.tenant, self.id)
+
+    async def calls(self) -> dict[str, str]:
+        """Status of each kept call."""
+        rows = await self.replica.database.hot.fetch(
+            "SELECT call_id, status FROM tool_calls WHERE run_id = $1 ORDER BY position", self.id
+        )
+        return {row["call_id"]: row["status"] for row in rows}
+
+    async def decide(self, ticket: str, action: str, **more: Any) -> Decided:
+        return await self.decide_all(decision(ticket, action, **more))
+
+    async def decide_all(self, *requests: DecisionRequest) -> Decided:
+        return await decide(self.replica.desk, ANN, self.id, requests)
+
+    async def cancel(self, reason: str | None = None) -> CancelAnswer:
+        return await cancel(self.replica.desk, ANN, self.id, reason=reason)
+
+
+def decision(
+    ticket: str,
+    action: str,
+    *,
+    arguments: JsonObject | None = None,
+    result: Json = None,
+    reason: str | None = None,
+    decision_id: str | None = None,
+) -> DecisionRequest:
+    return DecisionRequest(
+        ticket=ticket,
+        answer=Answer(action=Action(action), arguments=arguments, result=result, reason=reason),
+        decision_id=decision_id,
+        args_digest=None,
+    )
+
+
+def types_of(events: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [event["event_type"] for event in events]
+
+
+def of_type(events: Sequence[Event], event_type: str) -> list[Event]:
+    return [event for event in events if event["event_type"] == event_type]
+
+
+def texts_of(log: Sequence[LoggedMessage]) -> list[tuple[str, str]]:
+    """Role and text of each message."""
+    return [(entry.message.role.value, entry.message.text) for entry in log]
+
+
+@asynccontextmanager
+async def replica(
+    url: str, catalog: Catalog, script: InOrder, *, slots: int = 10
+) -> AsyncIterator[Replica]:
+    """A replica that works until the block is left, or it is killed."""
+    database = await Database.open(url, DatabaseOptions(pool_size=4, hot_pool_size=4))
+    async with asyncio.TaskGroup() as tasks:
+        opened = Replica(database, catalog, script, slots)
+        try:
+            await opened.open(tasks)
+            yield opened
+        except BaseException:
+            await opened.kill()
+            raise
+        await opened.stop()

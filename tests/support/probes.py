@@ -1,0 +1,60 @@
+"""Tools that tell a test when they are called, and go on when it lets them."""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from app.domain.ids import CallId
+from app.domain.json_values import Json
+from app.llm.scripted import Call
+from app.runtime.ports import Tool, ToolContext
+from app.tools.functions import tool
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """One call as the tool got it."""
+
+    call_id: str
+    idempotency_key: str
+    text: str
+    resume_input: Json
+
+
+@dataclass(slots=True, kw_only=True)
+class Probe:
+    """`held` stops every call until `open` is set; the first `asks` calls ask a person instead."""
+
+    name: str = "probe"
+    effect: Literal["read", "idempotent", "unsafe"] = "unsafe"
+    held: bool = False
+    asks: int = 0
+    named: str | None = None
+    """What the tool calls its questions."""
+    handed: list[Handed] = field(default_factory=list)
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def tool(self) -> Tool:
+        async def probe(ctx: ToolContext, text: str = "") -> Any:
+            self.handed.append(Handed(ctx.call_id, ctx.idempotency_key, text, ctx.resume_input))
+            self.reached.set()
+            if self.held:
+                await self.open.wait()
+            if len(self.handed) <= self.asks:
+                return self._question(len(self.handed), ctx)
+            return f"{self.name} did {text or 'it'}"
+
+        return tool(name=self.name, effect=self.effect)(probe)
+
+    def call(self, id: str, text: str = "") -> Call:
+        """A model's call of this tool."""
+        return Call(tool=self.name, arguments={"text": text} if text else {}, id=CallId(id))
+
+    async def was_reached(self) -> None:
+        await asyncio.wait_for(self.reached.wait(), 15)
+
+    def _question(self, number: int, ctx: ToolContext) -> Any:
+        asked = ctx.suspend(f"Question {number}?", action="ask")
+        return replace(asked, suspension_id=self.named)

@@ -1,0 +1,40 @@
+"""What every refusal over HTTP looks like."""
+
+from typing import Any
+from uuid import UUID
+
+import httpx2
+
+ALWAYS = {
+    "type",
+    "title",
+    "status",
+    "detail",
+    "instance",
+    "code",
+    "trace_id",
+    "retryable",
+    "error",
+}
+
+
+def the_problem(response: httpx2.Response, status: int, code: str) -> dict[str, Any]:
+    """The answer's problem document, which must be this one and whole."""
+    assert (response.status_code, _code(response)) == (status, code), response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = response.json()
+    assert problem.keys() >= ALWAYS
+    assert problem["type"] == f"https://holdfast.invalid/problems/{code}"
+    assert problem["status"] == status
+    assert problem["title"]
+    assert problem["detail"] == problem["error"] != ""
+    assert problem["instance"] == response.request.url.raw_path.decode().partition("?")[0]
+    assert problem["retryable"] is (status in (429, 503))
+    UUID(problem["trace_id"])
+    return problem
+
+
+def _code(response: httpx2.Response) -> str:
+    if "json" not in response.headers.get("content-type", ""):
+        return ""
+    return str(response.json().get("code"))

@@ -1,0 +1,54 @@
+"""Every operation of the OpenAPI document, to ask them all the same question."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from tests.support.streams import Client, start_body
+
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
+"""An id of nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An operation of the OpenAPI document, and a body that it takes."""
+
+    method: str
+    path: str
+
+    @property
+    def ids(self) -> list[str]:
+        return re.findall(r"{(\w+)}", self.path)
+
+    async def ask(self, client: Client, ids: Mapping[str, str], **request: Any) -> httpx2.Response:
+        body = BODIES.get((self.method, self.path))
+        if body is not None:
+            request["json"] = body
+        return await client.http.request(self.method, self.path.format(**ids), **request)
+
+
+BODIES = {
+    ("POST", "/v1/runs"): start_body("quick", "hello"),
+    ("POST", "/v1/runs/{run_id}/decisions"): {
+        "decisions": [{"ticket_id": UNKNOWN, "action": "approve"}]
+    },
+    ("POST", "/v1/threads"): {"title": "mine"},
+    ("PATCH", "/v1/threads/{thread_id}"): {"title": "mine now"},
+    ("POST", "/v1/stream-tokens"): {"run_id": UNKNOWN},
+}
+NEEDS_NO_KEY = {"/health", "/health/live"}
+
+
+async def routes_of(client: Client) -> list[Route]:
+    """All but those that anybody may ask."""
+    document = await client.get("/openapi.json")
+    return [
+        Route(method.upper(), path)
+        for path, operations in document["paths"].items()
+        for method in operations
+        if path not in NEEDS_NO_KEY
+    ]

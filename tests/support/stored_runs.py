@@ -1,0 +1,218 @@
+"""Runs as storage sees them, without an agent: made, checkpointed, and all that is stored about them."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from app.clock import SystemClock, new_id
+from app.domain.checkpoints import Checkpoint, Said
+from app.domain.events import AgentEvent, RunCreated, TextDelta
+from app.domain.ids import (
+    AgentId,
+    AgentVersion,
+    CallId,
+    MessageId,
+    RunId,
+    Tenant,
+    ThreadId,
+    TicketKey,
+    WorkerId,
+)
+from app.domain.messages import Message, Role, Text, ToolCall
+from app.domain.runs import (
+    Done,
+    Lineage,
+    MessageOutput,
+    NaturalEnd,
+    NewRun,
+    Running,
+    Usage,
+    Waiting,
+    WaitingReason,
+)
+from app.domain.tickets import Ticket, TicketKind, ticket_for
+from app.domain.tool_calls import CallState, CallStatus, Effect, SuspensionRequest, idempotency_key
+from app.storage import hot, workers
+from app.storage.database import RawPool
+from app.storage.events import Entry, entry
+from app.storage.hot import Admitted, Flush
+from app.storage.tables import metadata
+
+TENANT = Tenant("acme")
+TIMEOUT = 5.0
+"""Seconds without a heartbeat after which a worker counts as dead."""
+
+_CLOCK = SystemClock()
+_TABLES = (*metadata.tables, "pgq.pgqueuer")
+
+Contents = dict[str, list[str]]
+
+
+def message(text: str, role: Role = Role.USER) -> Message:
+    return Message(id=MessageId(new_id()), role=role, content=(Text(text),))
+
+
+def some_run(
+    *texts: str,
+    thread_id: ThreadId | None = None,
+    run_id: RunId | None = None,
+    tenant: Tenant = TENANT,
+) -> NewRun:
+    run_id = run_id or RunId(new_id())
+    return NewRun(
+        tenant=tenant,
+        id=run_id,
+        thread_id=thread_id or ThreadId(new_id()),
+        agent_id=AgentId("clerk"),
+        agent_version=AgentVersion("v1"),
+        messages=tuple(map(message, texts or ("Hello",))),
+        request={"origin": "User"},
+        request_digest="a digest",
+        metadata={"of": "a test"},
+        started_by="somebody",
+        lineage=Lineage(run_id),
+    )
+
+
+def spoken(*events: AgentEvent, step: int | None = 1) -> list[Entry]:
+    return [entry(Said(event, step)) for event in events]
+
+
+def deltas(*texts: str) -> list[Entry]:
+    return spoken(*map(TextDelta, texts))
+
+
+async def worker(pool: RawPool) -> WorkerId:
+    """A live worker, by its one heartbeat."""
+    me = WorkerId(new_id())
+    await workers.beat(pool, me, "worker", "here", 1)
+    return me
+
+
+async def die(pool: RawPool, lost: WorkerId) -> None:
+    """Let a worker's last heartbeat have been long ago."""
+    await pool.execute(
+        "UPDATE workers SET heartbeat_at = now() - $2::interval WHERE id = $1",
+        lost,
+        timedelta(hours=1),
+    )
+
+
+async def admit(pool: RawPool, run: NewRun, owner: WorkerId) -> Admitted | None:
+    ids = [str(one.id) for one in run.messages]
+    created = spoken(RunCreated(run.agent_id, "running", 0, ids), step=None)
+    return await hot.admit(pool, run, owner, created[0], _CLOCK.now())
+
+
+async def running(pool: RawPool, owner: WorkerId | None = None) -> NewRun:
+    """A run on a thread of its own, at attempt 1."""
+    run = some_run()
+    assert await admit(pool, run, owner or await worker(pool)) is not None
+    return run
+
+
+async def taken_over(pool: RawPool) -> NewRun:
+    """A run that a second worker executes by now, at attempt 2."""
+    lost = await worker(pool)
+    run = await running(pool, lost)
+    await die(pool, lost)
+    successor = await worker(pool)
+    assert await hot.claim(pool, run.tenant, run.thread_id, run.id, successor, TIMEOUT)
+    return run
+
+
+def flush_of(run: NewRun, *texts: str, attempt: int = 1) -> Flush:
+    return Flush(run.tenant, run.thread_id, run.id, attempt, deltas(*texts))
+
+
+def checkpoint_of(
+    run: NewRun,
+    *texts: str,
+    attempt: int = 1,
+    next_seq: int = 2,
+    state: Running | Waiting | Done | None = None,
+    calls: Sequence[CallState] = (),
+    calls_settled: bool = False,
+    opened: Sequence[Ticket] = (),
+    applied: Sequence[TicketKey] = (),
+    said: Sequence[AgentEvent] = (),
+) -> Checkpoint:
+    """The run has answered `texts`, and is still running unless told otherwise."""
+    return Checkpoint(
+        tenant=run.tenant,
+        thread_id=run.thread_id,
+        run_id=run.id,
+        attempt=attempt,
+        next_seq=next_seq,
+        messages=tuple(
+            message(text, Role.ASSISTANT).produced_by(run.id, step_index=0) for text in texts
+        ),
+        output=MessageOutput(),
+        state=state or Running(None),
+        steps=1,
+        usage=Usage(3, 4),
+        run_state={"mood": "good"},
+        calls=tuple(calls),
+        calls_settled=calls_settled,
+        opened=tuple(opened),
+        applied=tuple(applied),
+        said=tuple(Said(event, 1) for event in said),
+    )
+
+
+def done() -> Done:
+    return Done(NaturalEnd(), _CLOCK.now(), "Bye")
+
+
+def suspended() -> Waiting:
+    return Waiting(WaitingReason.TOOL_PERMISSION, "suspended")
+
+
+def call_of(run: NewRun, status: CallStatus, id: str = "call-1") -> CallState:
+    return CallState(
+        call=ToolCall(CallId(id), "transfer", {"amount": 5}),
+        step_index=0,
+        position=0,
+        status=status,
+        effect=Effect.UNSAFE,
+        idempotency_key=idempotency_key(run.id, 0, CallId(id)),
+    )
+
+
+def ticket_of(run: NewRun, name: str = "ticket-1") -> Ticket:
+    return ticket_for(
+        call_of(run, CallStatus.SUSPENDED),
+        SuspensionRequest("May I?"),
+        key=TicketKey(new_id()),
+        run_id=run.id,
+        thread_id=run.thread_id,
+        ticket_id=name,
+        kind=TicketKind.APPROVAL,
+        at=_CLOCK.now(),
+    )
+
+
+async def contents(pool: RawPool) -> Contents:
+    """Every row of every table, to compare."""
+    return {
+        table: [
+            row["text"]
+            for row in await pool.fetch(
+                f"SELECT to_jsonb(t)::text AS text FROM {table} t ORDER BY 1"
+            )
+        ]
+        for table in _TABLES
+    }
+
+
+async def sizes(pool: RawPool) -> dict[str, int]:
+    """How many rows there are, of the tables that have any."""
+    return {table: len(rows) for table, rows in (await contents(pool)).items() if rows}
+
+
+async def logged_seqs(pool: RawPool, run: NewRun) -> list[int]:
+    rows = await pool.fetch(
+        "SELECT seq FROM events WHERE tenant = $1 AND thread_id = $2 ORDER BY seq",
+        run.tenant,
+        run.thread_id,
+    )
+    return [row["seq"] for row in rows]

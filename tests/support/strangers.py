@@ -1,0 +1,23 @@
+"""A worker that executes nothing, for those who only ask what it owns."""
+
+from app.agents.demo import demo_catalog
+from app.agents.roster import Roster
+from app.clock import SystemClock, new_id
+from app.dispatch.execution import Workbench
+from app.dispatch.worker import Worker
+from app.domain.ids import WorkerId
+from app.events.hub import Hub
+from app.events.outgoing import Outgoing, Publisher
+from app.events.relay import NotifyRelay
+from app.events.writer import Writer
+from app.llm.catalog import ModelCatalog
+from app.storage.database import Database
+
+
+def idle_worker(database: Database) -> Worker:
+    me, clock, hub = WorkerId(new_id()), SystemClock(), Hub()
+    publisher = Publisher(hub, NotifyRelay(database, hub, me))
+    writer = Writer(database, publisher, Outgoing(database, publisher, clock), clock)
+    roster = Roster(demo_catalog(), ModelCatalog([], {}), database)
+    bench = Workbench(database=database, writer=writer, roster=roster, clock=clock)
+    return Worker(bench, me, slots=1, heartbeat_timeout=5)

@@ -1,0 +1,52 @@
+"""Commands of `holdfast` that a test watches, answers and interrupts while they run."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.support.commands import HOLDFAST, OURS
+from tests.support.servers import Running
+
+
+class Command(Running):
+    """A command that still runs; `log` is what a person sees, lines that aren't over included."""
+
+    async def listen(self) -> None:
+        assert self.process.stdout is not None
+        while chunk := await self.process.stdout.read(4096):
+            self.log += chunk.decode(errors="replace")
+            self._printed.set()
+        await self.process.wait()
+        self._printed.set()
+
+    def interrupt(self) -> None:
+        """As Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+
+
+@asynccontextmanager
+async def started(*arguments: str, **environment: str) -> AsyncIterator[Command]:
+    """A command with a person before it, who hasn't said anything yet."""
+    process = await asyncio.create_subprocess_exec(
+        HOLDFAST,
+        *arguments,
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
+            **environment,
+        },
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    command = Command(process)
+    listening = asyncio.get_running_loop().create_task(command.listen())
+    try:
+        yield command
+    finally:
+        if process.returncode is None:
+            command.kill()
+        assert process.stdin is not None
+        process.stdin.close()
+        await listening

@@ -1,0 +1,54 @@
+"""One process's way from saying to hearing, at work: writer, hub and relay, without a server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from app.clock import SystemClock, new_id
+from app.domain.ids import WorkerId
+from app.domain.runs import NewRun
+from app.events.hub import Hub, Subscription
+from app.events.journal import Journal
+from app.events.outgoing import Outgoing, Publisher
+from app.events.relay import NotifyRelay
+from app.events.writer import Writer
+from app.storage.database import Database
+
+PATIENCE = 20.0
+"""Seconds after which what should have happened won't."""
+
+
+@dataclass(frozen=True, slots=True)
+class Voices:
+    hub: Hub
+    relay: NotifyRelay
+    outgoing: Outgoing
+    writer: Writer
+    tasks: asyncio.TaskGroup
+    writing: "asyncio.Task[None]"
+
+    def of(self, run: NewRun, attempt: int = 1) -> tuple[Journal, list[str]]:
+        """A run's voice, and a list that tells when it was lost."""
+        lost: list[str] = []
+        journal = self.writer.journal(
+            run.tenant, run.thread_id, run.id, attempt, lambda: lost.append("lost")
+        )
+        return journal, lost
+
+    def listen(self, run: NewRun) -> Subscription:
+        return self.hub.subscribe(run.tenant, run.thread_id)
+
+
+@asynccontextmanager
+async def writing(database: Database) -> AsyncIterator[Voices]:
+    hub, clock = Hub(), SystemClock()
+    relay = NotifyRelay(database, hub, WorkerId(new_id()))
+    publisher = Publisher(hub, relay)
+    outgoing = Outgoing(database, publisher, clock)
+    writer = Writer(database, publisher, outgoing, clock)
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+        at_work = tasks.create_task(writer.run()), tasks.create_task(relay.run())
+        yield Voices(hub, relay, outgoing, writer, tasks, at_work[0])
+        for work in at_work:
+            work.cancel()

@@ -1,0 +1,108 @@
+"""Interruption: a wish from outside breaks what can be broken, and waits for the rest."""
+
+import asyncio
+
+import pytest
+
+from app.runtime.cancellation import Interrupted, Interruption, Wish
+
+pytestmark = pytest.mark.anyio
+
+
+async def forever(interruption: Interruption, began: asyncio.Event) -> str:
+    """What a run does in slow work; how it left it."""
+    try:
+        async with interruption.interruptible():
+            began.set()
+            await asyncio.Event().wait()
+    except Interrupted as interrupted:
+        return interrupted.wish.name
+    return "not interrupted"
+
+
+async def interrupted_by(wish: str) -> str:
+    interruption, began = Interruption(), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(forever(interruption, began))
+        await asyncio.wait_for(began.wait(), 5)
+        if wish == "cancel":
+            interruption.cancel("enough")
+        elif wish == "abandon":
+            interruption.abandon()
+        else:
+            interruption.hand_over(now=True)
+    return task.result()
+
+
+@pytest.mark.parametrize(
+    "wish, left", [("cancel", "CANCEL"), ("abandon", "ABANDON"), ("hand over", "HAND_OVER")]
+)
+async def test_a_wish_that_cannot_wait_breaks_slow_work(wish: str, left: str) -> None:
+    assert await interrupted_by(wish) == left
+
+
+async def test_a_wish_that_came_before_breaks_the_next_slow_work() -> None:
+    interruption = Interruption()
+    interruption.cancel("enough")
+    assert await forever(interruption, asyncio.Event()) == "CANCEL"
+
+
+async def test_a_hand_over_that_can_wait_breaks_nothing() -> None:
+    interruption = Interruption()
+    async with interruption.interruptible():
+        interruption.hand_over(now=False)
+        await asyncio.wait_for(_a_moment(), 5)
+    with pytest.raises(Interrupted) as left:
+        interruption.check()
+    assert left.value.wish is Wish.HAND_OVER
+
+
+async def test_a_safe_point_without_a_wish_is_passed() -> None:
+    Interruption().check()
+
+
+async def test_a_cancel_outweighs_a_hand_over() -> None:
+    interruption = Interruption()
+    interruption.hand_over(now=False)
+    interruption.cancel("enough")
+    interruption.hand_over(now=True)
+    assert (interruption.wish, interruption.reason) == (Wish.CANCEL, "enough")
+
+
+async def test_a_lost_run_is_neither_cancelled_nor_handed_over() -> None:
+    interruption = Interruption()
+    interruption.abandon()
+    interruption.cancel("too late")
+    interruption.hand_over(now=True)
+    assert (interruption.wish, interruption.reason) == (Wish.ABANDON, None)
+
+
+async def test_a_time_out_inside_stays_a_time_out() -> None:
+    interruption = Interruption()
+    with pytest.raises(TimeoutError):
+        async with interruption.interruptible():
+            raise TimeoutError
+
+
+async def test_the_tasks_own_cancellation_is_no_interruption() -> None:
+    interruption, began = Interruption(), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(forever(interruption, began))
+        await asyncio.wait_for(began.wait(), 5)
+        task.cancel()
+    assert task.cancelled()
+
+
+async def test_work_that_is_over_cannot_be_broken_any_more() -> None:
+    interruption = Interruption()
+    async with interruption.interruptible():
+        pass
+    interruption.cancel()
+    await _a_moment()
+
+
+async def _a_moment() -> None:
+    """Long enough for the loop to deliver what is due."""
+    arrived = asyncio.Event()
+    asyncio.get_running_loop().call_soon(arrived.set)
+    await arrived.wait()
