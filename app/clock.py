@@ -1,5 +1,6 @@
 """Time and fresh ids: the two things that nobody may take out of thin air."""
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -13,6 +14,16 @@ class Clock(Protocol):
 class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)  # noqa: TID251  the one place that reads the wall clock
+
+
+async def pause(seconds: float) -> None:
+    """Let time pass, where nothing will tell when to go on."""
+    never = asyncio.Event()
+    try:
+        async with asyncio.timeout(seconds):
+            await never.wait()
+    except TimeoutError:
+        return
 
 
 def new_id() -> str:

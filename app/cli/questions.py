@@ -36,7 +36,6 @@ def ask(ticket: dict[str, Any], screen: Screen) -> Decision | None:
                 return _complete(chosen, ticket, screen)
             screen.note("One of those words, or its first letter (s for respond).")
     except EOFError:
-        screen.note("")
         return None
 
 
@@ -95,4 +94,8 @@ def _value(text: str) -> Any:
 
 def _line(screen: Screen, prompt: str) -> str:
     screen.prompt(prompt)
-    return input().strip()
+    try:
+        return input().strip()
+    except (EOFError, KeyboardInterrupt):
+        screen.note("")
+        raise

@@ -19,7 +19,7 @@ _SILENCE = httpx2.Timeout(60.0, connect=10.0)
 """On a stream: the server breaks every silence much earlier."""
 _PATIENCE = 60.0
 _LONGEST_PAUSE = 2.0
-_PASSING = frozenset({429, 500, 502, 503, 504})
+_PASSING = frozenset({429, 502, 503, 504})
 _NO_PROXY = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}
 
 
@@ -77,10 +77,12 @@ class Server:
                     yield event
                 return
             except httpx2.TransportError as error:
-                self._wait(patience, error, on_cut)
+                if not patience.pause(on_cut):
+                    raise self._away(error) from error
             except ServerRefused as refusal:
                 if refusal.status in _PASSING:
-                    self._wait(patience, refusal, on_cut)
+                    if not patience.pause(on_cut):
+                        raise
                 elif refusal.code == "cursor_expired":
                     after = self.get(f"/v1/runs/{run_id}/snapshot")["last_event_id"]
                     on_cut(f"some events are no longer kept one by one; going on after {after}")
@@ -103,12 +105,6 @@ class Server:
                 if sent.data:
                     event: Event = json.loads(sent.data)
                     yield event
-
-    def _wait(self, patience: "_Patience", error: Exception, on_cut: Callable[[str], None]) -> None:
-        if patience.is_fresh:
-            on_cut("the connection broke; trying again")
-        if not patience.pause():
-            raise self._away(error) from error
 
     def _ask(self, method: str, path: str, body: Body | None = None) -> Body:
         try:
@@ -153,16 +149,13 @@ class _Patience:
         self._pauses = 0
         self._until = 0.0
 
-    @property
-    def is_fresh(self) -> bool:
-        return self._pauses == 0
-
     def renew(self) -> None:
         self._pauses = 0
 
-    def pause(self) -> bool:
-        """Wait a little; False when that has been done for long enough."""
-        if self.is_fresh:
+    def pause(self, on_cut: Callable[[str], None]) -> bool:
+        """Wait a little, and say so the first time; False when that has been done for long enough."""
+        if self._pauses == 0:
+            on_cut("the connection broke; trying again")
             self._until = time.monotonic() + _PATIENCE
         self._pauses += 1
         time.sleep(min(0.1 * 2**self._pauses, _LONGEST_PAUSE))

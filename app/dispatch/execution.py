@@ -13,9 +13,9 @@ import structlog
 from app import telemetry
 from app.agents.resolve import Unresolvable
 from app.agents.roster import Roster
-from app.clock import Clock
+from app.clock import Clock, pause
 from app.domain.checkpoints import Checkpoint, Said
-from app.domain.errors import InferenceFailed, OwnershipLost
+from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost
 from app.domain.events import RunFinish, RunStart, StepEnd, StreamReset
 from app.domain.identity import run_identity
 from app.domain.messages import LoggedMessage
@@ -42,6 +42,7 @@ from app.storage.runs import RunKey
 MOST_LOSSES = 5
 """Workers that may be lost over a run without any progress before it is given up."""
 LET_GO_AGAIN = 1.0
+LOOK_AGAIN = 0.25
 
 log = structlog.get_logger(__name__)
 
@@ -74,8 +75,15 @@ class Answers:
     record: RunRecord
 
     async def unapplied(self) -> Sequence[Ticket]:
-        async with self.bench.database.reading() as connection:
-            return await tickets.unsettled_of_run(connection, self.record.tenant, self.record.id)
+        """As patient as a commit: there may be results that nobody has saved yet."""
+        while True:
+            try:
+                async with self.bench.database.reading() as connection:
+                    return await tickets.unsettled_of_run(
+                        connection, self.record.tenant, self.record.id
+                    )
+            except DatabaseAway:
+                await pause(LOOK_AGAIN)
 
 
 @dataclass(slots=True)
@@ -104,10 +112,13 @@ class Execution:
             except OwnershipLost:
                 telemetry.ownership_lost.inc()
                 log.warning("ownership_lost", attempt=record.attempt)
-                await self._let_go()
+                await self._let_go(failed=True)
+            except DATABASE_AWAY as error:
+                log.warning("execution_broken_off", attempt=record.attempt, error=repr(error))
+                await self._let_go(failed=False)
             except Exception:
                 log.exception("execution_failed", attempt=record.attempt)
-                await self._let_go()
+                await self._let_go(failed=True)
 
     async def _carry_out(self) -> None:
         record = self.record
@@ -142,7 +153,7 @@ class Execution:
         except InferenceFailed as error:
             log.warning("inference_failed", kind=error.kind, detail=error.detail)
             return await fail(run, error.kind, error.detail)
-        except OwnershipLost:
+        except (OwnershipLost, DatabaseAway):
             raise
         except Exception:
             log.exception("run_failed")
@@ -248,15 +259,15 @@ class Execution:
             )
         )
 
-    async def _let_go(self) -> None:
-        """Give up a run that went wrong here, if it still is ours; it counts as a loss.
+    async def _let_go(self, *, failed: bool) -> None:
+        """Give up a run that went wrong here, if it still is ours; an outage isn't the run's fault.
 
         Nobody else may claim it while this process lives and owns it. So an outage is waited for, unless
         the process ends.
         """
         while True:
             try:
-                await self._give_up(failed=True)
+                await self._give_up(failed=failed)
                 return
             except DATABASE_AWAY:
                 log.warning("run_not_released")

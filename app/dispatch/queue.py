@@ -63,18 +63,13 @@ class DeliveryQueue:
             self._manager = manager
             if self._stopping.is_set():
                 return
-            try:
-                await manager.run(
-                    dequeue_timeout=timedelta(seconds=self._poll),
-                    batch_size=BATCH,
-                    max_concurrent_tasks=4 * BATCH,
-                    shutdown_on_listener_failure=True,
-                    heartbeat_timeout=timedelta(seconds=10),
-                )
-            finally:
-                # Cancelled on its way out, the library keeps the connection that it listened on, and
-                # closing the pool politely would wait for that for ever.
-                pool.terminate()
+            await manager.run(
+                dequeue_timeout=timedelta(seconds=self._poll),
+                batch_size=BATCH,
+                max_concurrent_tasks=4 * BATCH,
+                shutdown_on_listener_failure=True,
+                heartbeat_timeout=timedelta(seconds=10),
+            )
 
     async def _received(self, job: Job) -> None:
         delay = (datetime.now(UTC) - job.created).total_seconds()  # noqa: TID251  the queue's own clock

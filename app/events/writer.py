@@ -13,7 +13,7 @@ from datetime import datetime
 import structlog
 
 from app import telemetry
-from app.clock import Clock
+from app.clock import Clock, pause
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, DecidedMeanwhile, Said, Saved
 from app.domain.errors import OwnershipLost
 from app.domain.ids import RunId, Tenant, ThreadId
@@ -162,7 +162,7 @@ class Writer:
             except DATABASE_AWAY as error:
                 log.warning("flush_retried", error=type(error).__name__, runs=len(flushes))
                 in_doubt = True
-                await _pause(RETRY_AWAY)
+                await pause(RETRY_AWAY)
 
     async def _still_owned(self, flushes: Sequence[Flush], indexes: Sequence[int]) -> set[int]:
         while True:
@@ -170,7 +170,7 @@ class Writer:
                 held = await hot.still_owned(self._pool, flushes)
                 return {indexes[position] for position in held}
             except DATABASE_AWAY:
-                await _pause(RETRY_AWAY)
+                await pause(RETRY_AWAY)
 
     def _publish(self, flush: Flush, first_seq: int, at: datetime) -> None:
         self._publisher.publish(
@@ -214,7 +214,7 @@ class Writer:
                     self._pool, [(save.checkpoint, save.entries) for save in saves], at
                 )
         except DATABASE_AWAY:
-            await _pause(RETRY_AWAY)
+            await pause(RETRY_AWAY)
             written = await self._landed(saves, at)
         except Exception as error:  # noqa: BLE001  one bad row must not fail its neighbours
             log.warning("checkpoint_group_split", error=repr(error), runs=len(saves))
@@ -233,7 +233,7 @@ class Writer:
                     save.settle(await self._save_in_transaction(save, at))
                 return
             except DATABASE_AWAY:
-                await _pause(RETRY_AWAY)
+                await pause(RETRY_AWAY)
                 landed = await self._landed([save], at)
                 if landed:
                     self._saved(save, landed[0], at)
@@ -272,7 +272,7 @@ class Writer:
             try:
                 return await hot.landed(self._pool, keys, at)
             except DATABASE_AWAY:
-                await _pause(RETRY_AWAY)
+                await pause(RETRY_AWAY)
 
     def _saved(self, save: _Save, first_seq: int, at: datetime) -> None:
         journal = save.journal
@@ -283,13 +283,3 @@ class Writer:
                 )
             )
         save.settle(Saved())
-
-
-async def _pause(seconds: float) -> None:
-    """The database is away: nothing will tell us when it is back."""
-    never = asyncio.Event()
-    try:
-        async with asyncio.timeout(seconds):
-            await never.wait()
-    except TimeoutError:
-        return

@@ -108,10 +108,7 @@ class Database:
 
     async def close(self) -> None:
         await self._engine.dispose()
-        try:
-            await asyncio.wait_for(self.hot.close(), timeout=5)
-        except TimeoutError:
-            self.hot.terminate()
+        await _close(self.hot, patience=5)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -129,11 +126,15 @@ class Database:
 
     @asynccontextmanager
     async def queue_pool(self) -> AsyncIterator[RawPool]:
-        """A few connections for the queue, which listens on one of them."""
-        async with asyncpg.create_pool(
-            self._listen_dsn, min_size=2, max_size=4, timeout=10
-        ) as pool:
+        """A few connections for the queue, which listens on one of them.
+
+        Cancelled on its way out, the queue keeps that one: a polite closing would wait for ever.
+        """
+        pool = await asyncpg.create_pool(self._listen_dsn, min_size=2, max_size=4, timeout=10)
+        try:
             yield pool
+        finally:
+            await _close(pool, patience=1)
 
     async def ping(self) -> None:
         """Raises one of `DATABASE_AWAY` when the server doesn't answer."""
@@ -156,6 +157,15 @@ def _errors_of_ours() -> Iterator[None]:
         raise
     except _PASSING_THROUGH_THE_ENGINE as error:
         raise DatabaseAway(str(error)) from error
+
+
+async def _close(pool: RawPool, *, patience: float) -> None:
+    """See out what is under way, and cut what doesn't end in time."""
+    try:
+        async with asyncio.timeout(patience):
+            await pool.close()
+    except TimeoutError:
+        pool.terminate()
 
 
 async def raw(connection: Connection) -> RawConnection:
