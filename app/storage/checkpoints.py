@@ -165,13 +165,14 @@ async def _write_run(connection: Connection, checkpoint: Checkpoint, at: datetim
             pass
         case Waiting(reason, message):
             values |= {"owner": None, "waiting_reason": reason.value, "waiting_message": message}
-        case Done(termination, finished_at, final_output):
+        case Done(termination, _, final_output):
             values |= {
                 "owner": None,
                 "waiting_reason": None,
                 "waiting_message": None,
                 "termination": storable(termination_to_json(termination)),
-                "finished_at": finished_at,
+                # As the hot statement does: the moment of the commit that says so.
+                "finished_at": at,
                 "final_output": storable(final_output),
             }
         case _:

@@ -86,6 +86,20 @@ async def test_a_run_that_nobody_answers_waits_for_decide(demo: Server) -> None:
     assert len(again.err.splitlines()) == 1
 
 
+async def test_an_answer_that_came_too_late_is_told_and_the_run_goes_on(demo: Server) -> None:
+    async with (
+        started("run", "delete /tmp/x", HOLDFAST_URL=demo.base) as run,
+        demo.client() as client,
+    ):
+        await run.printed(re.compile("quit > $"))
+        [run_id] = re.findall(r"run (\S+) of thread", run.log)
+        await client.decide(await client.run(run_id), "reject", reason="somebody else's no")
+        run.type("approve")
+        assert await run.gone() == 0
+    assert "ticket_already_decided" in run.log
+    assert "Denied: somebody else's no" in run.log
+
+
 async def test_decide_edits_and_responds(demo: Server) -> None:
     for action, option, value, told in [
         ("edit", "--arguments", '{"path": "/tmp/other"}', "Deleted /tmp/other"),

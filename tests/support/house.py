@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
 from app.agents.catalog import Catalog
@@ -33,10 +33,10 @@ from app.events.outgoing import Outgoing, Publisher
 from app.events.relay import CHANNEL, NotifyRelay
 from app.events.writer import Writer
 from app.llm.catalog import ModelCatalog
-from app.llm.scripted import InOrder, ScriptedModel
+from app.llm.scripted import Script, ScriptedModel
 from app.runtime.ports import LanguageModel, Tool
 from app.storage import messages, runs, tickets
-from app.storage.database import Database, DatabaseOptions
+from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions
 from app.storage.notifications import listen, notify
 from app.storage.runs import RunKey
 from tests.support.event_order import check_run
@@ -46,7 +46,7 @@ Event: TypeAlias = dict[str, Any]
 ANN = Principal(DEFAULT_TENANT, "ann", frozenset(Scope))
 PATIENCE = 15.0
 _FOLLOW_UP = 0.05
-_DIE = "UPDATE workers SET heartbeat_at = now() - interval '1 day' WHERE id = $1"
+_LONG_AGO = "UPDATE workers SET heartbeat_at = now() - interval '1 day' WHERE id = $1"
 
 
 class _OneModel(ModelCatalog):
@@ -81,7 +81,7 @@ def an_agent(
 class Replica:
     """One process of the service: everything but HTTP, with short times."""
 
-    def __init__(self, database: Database, catalog: Catalog, script: InOrder, slots: int) -> None:
+    def __init__(self, database: Database, catalog: Catalog, script: Script, slots: int) -> None:
         self.me = WorkerId(new_id())
         self.database = database
         self.catalog = catalog
@@ -117,12 +117,12 @@ class Replica:
         await self.roster.publish()
         await self.liveness.beat()
         ready = asyncio.Event()
-        channels = {CHANNEL: self.relay.heard, CANCEL_CHANNEL: self.liveness.heard}
         work: list[Coroutine[None, None, None]] = [
             self.worker.run(),
             self.writer.run(),
             self.relay.run(),
-            listen(self.database, channels, on_connected=ready.set),
+            self._listen(ready),
+            self._look_for_lost_hints(),
             self.liveness.run(),
             self.sweeper.run(),
             self.queue.work(),
@@ -147,7 +147,7 @@ class Replica:
         executing = self._tasks[0]
         executing.cancel()
         await asyncio.wait({executing}, timeout=PATIENCE)
-        await self._end(last_words=_DIE)
+        await self._end(is_dead=True)
 
     async def take_nothing_new(self) -> None:
         """Broken off, the queue's library would leave tasks behind that nobody owns."""
@@ -155,14 +155,41 @@ class Replica:
         self.sweeper.stop()
         await asyncio.wait({self._tasks[-1]}, timeout=PATIENCE)
 
-    async def _end(self, last_words: str | None = None) -> None:
+    async def _end(self, *, is_dead: bool = False) -> None:
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=PATIENCE)
-        if last_words is not None:
-            await self.database.hot.execute(last_words, self.me)
-        await self.database.close()
+        try:
+            while is_dead:
+                with suppress(*DATABASE_AWAY):
+                    await self.database.hot.execute(_LONG_AGO, self.me)
+                    break
+        finally:
+            await self.database.close()
+
+    async def _listen(self, ready: asyncio.Event) -> None:
+        channels = {CHANNEL: self.relay.heard, CANCEL_CHANNEL: self.liveness.heard}
+
+        def connected() -> None:
+            self.hub.hint_all()
+            ready.set()
+
+        while True:
+            try:
+                await listen(self.database, channels, on_connected=connected)
+            except DATABASE_AWAY:
+                continue
+
+    async def _look_for_lost_hints(self) -> None:
+        never = asyncio.Event()
+        while True:
+            try:
+                async with asyncio.timeout(2 * _FOLLOW_UP):
+                    await never.wait()
+            except TimeoutError:
+                with suppress(*DATABASE_AWAY):
+                    await self.relay.catch_up()
 
     async def _handle(self, key: RunKey, dispatch_id: str) -> Handled:
         if not await self.worker.reserve_within(1.0):
@@ -303,7 +330,7 @@ def texts_of(log: Sequence[LoggedMessage]) -> list[tuple[str, str]]:
 
 @asynccontextmanager
 async def replica(
-    url: str, catalog: Catalog, script: InOrder, *, slots: int = 10
+    url: str, catalog: Catalog, script: Script, *, slots: int = 10
 ) -> AsyncIterator[Replica]:
     """A replica that works until the block is left, or it is killed."""
     database = await Database.open(url, DatabaseOptions(pool_size=4, hot_pool_size=4))

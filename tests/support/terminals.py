@@ -21,6 +21,10 @@ class Command(Running):
         await self.process.wait()
         self._printed.set()
 
+    def type(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n".encode())
+
     def interrupt(self) -> None:
         """As Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)

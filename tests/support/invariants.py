@@ -1,0 +1,83 @@
+"""What must be true of every row at any instant, however many have written it."""
+
+import asyncpg
+
+_BROKEN = {
+    "a thread's messages have a gap": """
+        SELECT t.id::text FROM threads t LEFT JOIN messages m
+            ON m.tenant = t.tenant AND m.thread_id = t.id
+        GROUP BY t.tenant, t.id HAVING t.next_message_seq <> count(m.seq) + 1
+            OR (count(m.seq) > 0 AND (min(m.seq) <> 1 OR max(m.seq) <> count(m.seq)))""",
+    "a thread's events have a gap": """
+        SELECT h.thread_id::text FROM event_heads h LEFT JOIN events e
+            ON e.tenant = h.tenant AND e.thread_id = h.thread_id
+        GROUP BY h.tenant, h.thread_id HAVING h.next_seq <> count(e.seq) + 1
+            OR (count(e.seq) > 0 AND (min(e.seq) <> 1 OR max(e.seq) <> count(e.seq)))""",
+    "a thread miscounts its queue": """
+        SELECT t.id::text FROM threads t WHERE t.queue_length <> (SELECT count(*) FROM runs r
+            WHERE r.tenant = t.tenant AND r.thread_id = t.id AND r.status = 'created'
+            AND NOT r.admitted)""",
+    "a thread names another run than the one that occupies it": """
+        SELECT t.id::text FROM threads t WHERE t.open_run_id IS DISTINCT FROM (SELECT r.id FROM runs r
+            WHERE r.tenant = t.tenant AND r.thread_id = t.id AND r.admitted AND r.status <> 'done')""",
+    "runs queue for a thread that is free": """
+        SELECT t.id::text FROM threads t WHERE t.open_run_id IS NULL AND t.queue_length > 0""",
+    "a head speaks for a run that doesn't execute under that attempt": """
+        SELECT h.thread_id::text FROM event_heads h LEFT JOIN runs r
+            ON r.tenant = h.tenant AND r.id = h.run_id
+        WHERE h.run_id IS NOT NULL AND (r.status <> 'running' OR r.attempt <> h.attempt)""",
+    "an executing run has no voice": """
+        SELECT r.id::text FROM runs r JOIN event_heads h
+            ON h.tenant = r.tenant AND h.thread_id = r.thread_id
+        WHERE r.status = 'running' AND h.run_id IS DISTINCT FROM r.id""",
+    "a run that doesn't execute keeps an owner": """
+        SELECT id::text FROM runs WHERE status <> 'running' AND owner IS NOT NULL""",
+    "a done run keeps something": """
+        SELECT r.id::text FROM runs r WHERE r.status = 'done' AND (
+            EXISTS (SELECT FROM tool_calls c WHERE c.tenant = r.tenant AND c.run_id = r.id)
+            OR EXISTS (SELECT FROM inputs i WHERE i.tenant = r.tenant AND i.run_id = r.id
+                AND i.status = 'pending')
+            OR EXISTS (SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
+                AND t.status = 'open'))""",
+    "a done run hasn't said its end, once and last": """
+        SELECT r.id::text FROM runs r WHERE r.status = 'done' AND (
+            SELECT e.event_type || (e.body::jsonb #>> '{termination,type}') FROM events e
+            WHERE e.tenant = r.tenant AND e.run_id = r.id ORDER BY e.seq DESC LIMIT 1
+        ) IS DISTINCT FROM 'run_finish' || (r.termination ->> 'type')""",
+    "a run's input isn't where it says": """
+        SELECT r.id::text FROM runs r WHERE r.input_ids <> coalesce((
+            SELECT array_agg(m.message_id ORDER BY m.seq) FROM messages m
+            WHERE m.tenant = r.tenant AND m.thread_id = r.thread_id
+                AND m.seq BETWEEN r.input_from AND r.input_to), '{}')""",
+    "a run's output isn't its own": """
+        SELECT r.id::text FROM runs r WHERE r.output_ids <> coalesce((
+            SELECT array_agg(m.message_id ORDER BY m.seq) FROM messages m
+            WHERE m.tenant = r.tenant AND m.produced_by_run = r.id AND m.visibility = 'all'), '{}')""",
+    "a result was written twice": """
+        SELECT produced_by_run::text FROM messages WHERE role = 'tool'
+        GROUP BY tenant, produced_by_run, step_index, tool_call_id HAVING count(*) > 2""",
+    "a decided ticket has no decision, or two": """
+        SELECT t.id::text FROM tickets t LEFT JOIN decisions d ON d.tenant = t.tenant
+            AND d.ticket = t.id AND d.effect = 'decided'
+        WHERE t.status = 'decided' GROUP BY t.tenant, t.id HAVING count(d.decision_id) <> 1""",
+}
+
+
+async def broken_invariants(url: str) -> dict[str, list[str]]:
+    """Every rule that doesn't hold, with what breaks it."""
+    connection = await asyncpg.connect(url)
+    try:
+        found = {rule: await connection.fetch(query) for rule, query in _BROKEN.items()}
+    finally:
+        await connection.close()
+    return {rule: [row[0] for row in rows] for rule, rows in found.items() if rows}
+
+
+async def deadlocks(url: str) -> int:
+    """How often the server has had to break one, as far as it has counted yet."""
+    connection = await asyncpg.connect(url)
+    try:
+        query = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        return int(await connection.fetchval(query))
+    finally:
+        await connection.close()
