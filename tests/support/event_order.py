@@ -99,7 +99,9 @@ class _RunOrder:
             assert self._phase is _Phase.AT_REST, "run_start within an activation"
             self._phase = _Phase.ACTIVE
         assert self._phase is _Phase.ACTIVE, f"{kind} outside an activation"
-        assert event.get("step") == (event["step"] if kind == "step_start" else self._step), "step"
+        assert event.get("step") == (event["step"] if kind == "step_start" else self._step), (
+            "another step"
+        )
         assert kind not in _OF_A_STEP or self._step is not None, f"{kind} outside a step"
         handle = getattr(self, f"_{kind}", None)
         if handle is not None:

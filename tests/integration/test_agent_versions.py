@@ -1,0 +1,139 @@
+"""A run goes on with the agent it was started with, or waits until that can be had again."""
+
+import pytest
+
+from app.domain.runs import Done, NaturalEnd, RunStatus, Waiting, WaitingReason
+from app.domain.tool_calls import INTERRUPTED
+from app.llm.scripted import Gate, in_order, turn
+from app.storage import runs
+from tests.support.house import Replica, Run, an_agent, of_type, replica, texts_of, types_of
+from tests.support.probes import Probe
+
+pytestmark = pytest.mark.anyio
+
+
+async def waits_for_its_agent(house: Replica, run: Run, count: int) -> list[dict[str, object]]:
+    said = await run.finished(count)
+    assert said[-1]["termination"] == {"type": "suspended"}
+    record = await run.now()
+    assert isinstance(record.state, Waiting)
+    assert record.state.reason is WaitingReason.AGENT_VERSION_UNAVAILABLE
+    assert "probe" in record.state.message
+    await house.sweeper.sweep()
+    standing = await runs.standing(house.database.hot, record.tenant, run.id)
+    assert standing is not None
+    assert standing.rests
+    return said
+
+
+async def nothing_more_is_said(house: Replica, run: Run) -> None:
+    """However often somebody looks for what has stopped moving."""
+    count = "SELECT count(*) FROM events WHERE run_id = $1"
+    before = await house.database.hot.fetchval(count, run.id)
+    for _ in range(5):
+        assert await house.sweeper.sweep() == 0
+    assert await house.database.hot.fetchval(count, run.id) == before
+
+
+async def test_an_answer_outlives_the_tool_that_it_is_for(database_url: str) -> None:
+    probe = Probe()
+    agent = an_agent(probe.tool, approval=["probe"])
+    async with replica(database_url, agent, in_order(turn(probe.call("c1")))) as first:
+        run = await first.start()
+        await run.finished()
+    async with replica(database_url, an_agent(), in_order()) as without:
+        run = without.same(run)
+        await run.decide("perm_c1", "approve")
+        await waits_for_its_agent(without, run, 2)
+        await nothing_more_is_said(without, run)
+    async with replica(database_url, agent, in_order(turn("done"))) as again:
+        run = again.same(run)
+        said = await run.finished(3)
+        assert said[-1]["termination"] == {"type": "natural_end"}
+        assert texts_of(await run.log())[-2:] == [("tool", "probe did it"), ("assistant", "done")]
+    assert len(probe.handed) == 1
+
+
+async def test_a_step_that_was_cut_short_is_finished_with_its_own_agent(database_url: str) -> None:
+    held, behind = Probe(name="probe", effect="read", held=True), Probe(name="behind")
+    agent = an_agent(held.tool, behind.tool)
+    script = in_order(turn("So.", held.call("c1"), behind.call("c2")))
+    async with replica(database_url, agent, script) as first:
+        run = await first.start()
+        await held.was_reached()
+        await first.kill()
+    held.open.set()
+    async with replica(database_url, an_agent(behind.tool), in_order()) as without:
+        said = await waits_for_its_agent(without, without.same(run), 1)
+        assert types_of(said)[-2:] == ["step_end", "run_finish"]
+        assert (await without.same(run).now()).steps == 0
+    async with replica(database_url, agent, in_order(turn("done"))) as again:
+        run = again.same(run)
+        said = await run.finished(2)
+        assert [one["id"] for one in of_type(said, "tool_call_done")] == ["c1", "c2"]
+        assert [one["step"] for one in of_type(said, "step_start")] == [1, 1, 2]
+        record = await run.now()
+        assert (record.steps, record.status) == (2, RunStatus.DONE)
+        assert texts_of(await run.log())[1:] == [
+            ("assistant", "So."),
+            ("tool", "probe did it"),
+            ("tool", "behind did it"),
+            ("assistant", "done"),
+        ]
+    assert [len(held.handed), len(behind.handed)] == [2, 1]
+
+
+async def test_a_message_that_was_cut_short_is_begun_again_by_its_own_agent(
+    database_url: str,
+) -> None:
+    gate, probe = Gate(), Probe()
+    agent = an_agent(probe.tool)
+    async with replica(database_url, agent, in_order(turn("Hel", gate))) as first:
+        run = await first.start()
+        await run.until("text_delta")
+        await first.kill()
+    async with replica(database_url, an_agent(), in_order()) as without:
+        said = await waits_for_its_agent(without, without.same(run), 1)
+        assert types_of(said)[-3:] == ["stream_reset", "step_end", "run_finish"]
+    async with replica(database_url, agent, in_order(turn("Hello"))) as again:
+        run = again.same(run)
+        await run.finished(2)
+        record = await run.now()
+        assert isinstance(record.state, Done)
+        assert record.state.termination == NaturalEnd()
+        assert record.steps == 1
+        assert texts_of(await run.log())[1:] == [("assistant", "Hello")]
+
+
+async def test_a_run_that_waits_for_its_agent_can_be_cancelled(database_url: str) -> None:
+    probe = Probe()
+    agent = an_agent(probe.tool, approval=["probe"])
+    async with replica(database_url, agent, in_order(turn(probe.call("c1")))) as first:
+        run = await first.start()
+        await run.finished()
+    async with replica(database_url, an_agent(), in_order(turn("next"))) as without:
+        run = without.same(run)
+        await run.decide("perm_c1", "approve")
+        await waits_for_its_agent(without, run, 2)
+        assert (await run.cancel()).is_settled
+        said = await run.finished(3)
+        assert said[-1]["termination"] == {"type": "cancelled"}
+        assert texts_of(await run.log())[-1] == ("tool", INTERRUPTED)
+        following = await without.start("and now?", thread_id=run.thread_id)
+        assert (await following.finished())[-1]["termination"] == {"type": "natural_end"}
+    assert probe.handed == []
+
+
+async def test_a_run_keeps_its_agent_when_the_file_changes(database_url: str) -> None:
+    probe = Probe()
+    old = an_agent(probe.tool, approval=["probe"], max_rounds=5)
+    async with replica(database_url, old, in_order(turn(probe.call("c1")))) as first:
+        run = await first.start()
+        await run.finished()
+    changed = an_agent(probe.tool, max_rounds=6)
+    script = in_order(turn(probe.call("c2")))
+    async with replica(database_url, changed, script) as second:
+        run = second.same(run)
+        await run.decide("perm_c1", "approve")
+        said = await run.finished(2)
+        assert said[-1]["waiting"]["ticket_ids"] == ["perm_c2"]

@@ -1,0 +1,235 @@
+"""Each hot statement does what a few obvious ones would: same answers, same rows, whatever came before."""
+
+import json
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.clock import SystemClock, new_id
+from app.domain.checkpoints import Checkpoint
+from app.domain.events import RunCreated, StepEnd
+from app.domain.ids import InputId, RunId, Tenant, ThreadId, WorkerId
+from app.domain.runs import NewRun
+from app.domain.tool_calls import CallStatus
+from app.storage import events, hot, inputs, runs, threads
+from app.storage.database import Database, RawConnection, RawPool, read_uuids_as_text
+from app.storage.hot import Flush
+from tests.support import obvious
+from tests.support.stored_runs import (
+    TIMEOUT,
+    call_of,
+    checkpoint_of,
+    die,
+    done,
+    flush_of,
+    some_run,
+    spoken,
+    worker,
+)
+
+pytestmark = pytest.mark.anyio
+
+NOW = SystemClock().now
+HOT, OBVIOUS = Tenant("hot"), Tenant("obvious")
+STEPS = 60
+CREATED = RunCreated("clerk", "created", 0, [])
+_TABLES = ("threads", "runs", "messages", "inputs", "tool_calls", "events", "event_heads")
+_NOT_COMPARED = ["tenant", "created_at", "updated_at", "started_at"]
+
+
+@pytest.fixture
+async def plain(database: Database) -> AsyncIterator[RawConnection]:
+    """A connection for one statement after the other."""
+    connection = await database.listener()
+    await read_uuids_as_text(connection)
+    yield connection
+    await connection.close()
+
+
+class Twins:
+    """Two tenants with the same threads and runs: all that happens to one happens to the other."""
+
+    def __init__(self, database: Database, plain: RawConnection, chance: random.Random) -> None:
+        self.database = database
+        self.pool: RawPool = database.hot
+        self.plain = plain
+        self.chance = chance
+        self.threads = [ThreadId(new_id()) for _ in range(3)]
+        self.runs: list[NewRun] = []
+        self.workers: list[WorkerId] = []
+        self.happened: list[str] = []
+
+    async def something(self) -> None:
+        actions = {
+            "admit": self._admit,
+            "stand_in_line": self._stand_in_line,
+            "claim": self._claim,
+            "flush": self._flush,
+            "checkpoint": self._checkpoint,
+            "release": self._release,
+            "die": self._die,
+        }
+        weights = [3, 2, 4, 3, 6, 1, 1]
+        [name] = self.chance.choices(list(actions), weights)
+        one, other = await actions[name]()
+        self.happened.append(f"{name} -> {one}")
+        assert one == other, self.happened
+        for row, other_row in zip(await self._rows(HOT), await self._rows(OBVIOUS), strict=True):
+            assert row == other_row, self.happened
+
+    async def _rows(self, tenant: Tenant) -> list[dict[str, Any]]:
+        return [
+            {"table": table, **json.loads(row["text"])}
+            for table in _TABLES
+            for row in await self.pool.fetch(
+                f"SELECT (to_jsonb(t) - $2::text[])::text AS text FROM {table} t "
+                "WHERE tenant = $1 ORDER BY 1",
+                tenant,
+                _NOT_COMPARED,
+            )
+        ]
+
+    def _new_run(self) -> NewRun:
+        taken = self.chance.choice(self.runs).id if self.chance.random() < 0.1 else None
+        run = some_run(
+            *"ab"[: self.chance.randint(1, 2)], thread_id=self.chance.choice(self.threads)
+        )
+        return run if taken is None else replace(run, id=RunId(taken))
+
+    async def _admit(self) -> tuple[object, object]:
+        if not self.runs:
+            self.workers.append(await worker(self.pool))
+        owner, [created], at = self.chance.choice(self.workers), spoken(CREATED, step=None), NOW()
+        run = self._new_run() if self.runs else some_run(thread_id=self.threads[0])
+        fast = await hot.admit(self.pool, replace(run, tenant=HOT), owner, created, at)
+        slow = await obvious.admit(self.plain, replace(run, tenant=OBVIOUS), owner, created, at)
+        if fast is not None:
+            self.runs.append(run)
+        return fast and (fast.first_message_seq, fast.event_seq), slow
+
+    async def _stand_in_line(self) -> tuple[object, object]:
+        run, at = some_run("c", "d", thread_id=self.chance.choice(self.threads)), NOW()
+        waiting = [(InputId(new_id()), message) for message in run.messages]
+        for tenant in (HOT, OBVIOUS):
+            async with self.database.transaction() as connection:
+                await threads.create(connection, tenant, run.thread_id)
+                thread = await threads.lock(connection, tenant, run.thread_id)
+                assert thread is not None
+                occupied = thread.open_run_id is not None
+                seq = await events.take_numbers(connection, tenant, run.thread_id, 1)
+                mine = replace(run, tenant=tenant)
+                await runs.insert_created(
+                    connection, mine, admitted=not occupied, events_from=seq, at=at
+                )
+                await inputs.queue(connection, tenant, run.thread_id, run.id, waiting)
+                created = spoken(CREATED, step=None)
+                await events.append(connection, tenant, run.thread_id, run.id, seq, created, at)
+                changed = {"queue_length": thread.queue_length + 1}
+                await threads.change(
+                    connection,
+                    tenant,
+                    run.thread_id,
+                    changed if occupied else {"open_run_id": run.id},
+                )
+        self.runs.append(run)
+        return None, None
+
+    async def _claim(self) -> tuple[object, object]:
+        if not self.runs:
+            return None, None
+        run, owner = self.chance.choice(self.runs), self.chance.choice(self.workers)
+        fast = await hot.claim(self.pool, HOT, run.thread_id, run.id, owner, TIMEOUT)
+        slow = await obvious.claim(self.plain, replace(run, tenant=OBVIOUS), owner)
+        return (
+            fast and (fast.record.attempt, fast.was.value, fast.taken_over, fast.next_message_seq),
+            slow,
+        )
+
+    async def _attempt_of(self, run: NewRun) -> int:
+        """Mostly the attempt that counts, sometimes one that doesn't any more."""
+        attempt: int = await self.pool.fetchval(
+            "SELECT attempt FROM runs WHERE tenant = $1 AND id = $2", HOT, run.id
+        )
+        return attempt - (self.chance.random() < 0.2)
+
+    async def _flush(self) -> tuple[object, object]:
+        some = self.chance.sample(self.runs, min(3, len(self.runs)))
+        texts = [["x", "y", "z"][: self.chance.randint(1, 3)] for _ in some]
+        attempts = [await self._attempt_of(run) for run in some]
+        at = NOW()
+
+        def flushes(tenant: Tenant) -> list[Flush]:
+            return [
+                flush_of(replace(run, tenant=tenant), *said, attempt=attempt)
+                for run, said, attempt in zip(some, texts, attempts, strict=True)
+            ]
+
+        return (
+            await hot.flush(self.pool, flushes(HOT), at) if some else {},
+            await obvious.flush(self.plain, flushes(OBVIOUS), at),
+        )
+
+    async def _checkpoint(self) -> tuple[object, object]:
+        some = self.chance.sample(self.runs, min(2, len(self.runs)))
+        writes = [(await self._some_checkpoint(run), spoken(StepEnd(), step=None)) for run in some]
+        at = NOW()
+
+        def of(tenant: Tenant) -> list[tuple[Checkpoint, list[events.Entry]]]:
+            return [(replace(one, tenant=tenant), entries) for one, entries in writes]
+
+        return (
+            await hot.checkpoint(self.pool, of(HOT), at) if some else {},
+            await obvious.checkpoint(self.database, of(OBVIOUS), at),
+        )
+
+    async def _some_checkpoint(self, run: NewRun) -> Checkpoint:
+        next_seq = await self.pool.fetchval(
+            "SELECT next_message_seq FROM threads WHERE tenant = $1 AND id = $2",
+            *(HOT, run.thread_id),
+        )
+        next_seq -= self.chance.random() < 0.1
+        attempt = await self._attempt_of(run)
+        status = self.chance.choice([CallStatus.PENDING, CallStatus.RUNNING, CallStatus.SUCCEEDED])
+        match self.chance.choice(["message", "calls", "settled", "done"]):
+            case "message":
+                return checkpoint_of(run, "Hi", "there", attempt=attempt, next_seq=next_seq)
+            case "calls":
+                calls = [call_of(run, status), call_of(run, CallStatus.PENDING, "call-2")]
+                return checkpoint_of(run, "I will", attempt=attempt, next_seq=next_seq, calls=calls)
+            case "settled":
+                return checkpoint_of(run, attempt=attempt, next_seq=next_seq, calls_settled=True)
+            case _:
+                return checkpoint_of(
+                    run, "Bye", attempt=attempt, next_seq=next_seq, state=done(), calls_settled=True
+                )
+
+    async def _release(self) -> tuple[object, object]:
+        if not self.runs:
+            return None, None
+        run = self.chance.choice(self.runs)
+        attempt = await self._attempt_of(run)
+        async with self.database.transaction() as connection:
+            one, other = [
+                await runs.release(connection, tenant, run.id, attempt, failed=True)
+                for tenant in (HOT, OBVIOUS)
+            ]
+        return one, other
+
+    async def _die(self) -> tuple[object, object]:
+        self.workers.append(await worker(self.pool))
+        await die(self.pool, self.chance.choice(self.workers))
+        return None, None
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_the_fast_way_and_the_obvious_way_lead_to_the_same_rows(
+    database: Database, plain: RawConnection, seed: int
+) -> None:
+    twins = Twins(database, plain, random.Random(seed))
+    await twins._admit()
+    for _ in range(STEPS):
+        await twins.something()
+    assert {line.split()[0] for line in twins.happened} >= {"admit", "claim", "flush", "checkpoint"}

@@ -1,0 +1,131 @@
+"""The checker of event order lets sound histories pass, and finds each fault in a broken one."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.event_order import Event, check_run, check_thread
+
+START = ["run_created", "run_start"]
+STEP_1 = [
+    "step_start 1",
+    "text_delta 1",
+    "tool_call_start 1 c1",
+    "tool_call_delta 1 c1",
+    "tool_call_ready 1 c1",
+    "inference_complete 1",
+]
+DONE_1 = ["tool_call_done 1 c1", "state_snapshot 1", "step_end 1"]
+STEP_2 = ["step_start 2", "text_delta 2", "inference_complete 2", "state_snapshot 2", "step_end 2"]
+FINISH = ["state_snapshot", "run_finish"]
+ASKED_1 = ["tool_call_done 1 c1 suspended", "ticket_opened c1", "state_snapshot 1", "step_end 1"]
+SUSPENDED = ["state_snapshot", "run_finish suspended c1"]
+WHOLE = [*START, *STEP_1, *DONE_1, *STEP_2, *FINISH]
+WAITS = [*START, *STEP_1, *ASKED_1, *SUSPENDED]
+RESUMED = [*WAITS, "ticket_decided c1", "run_start", "tool_call_resumed c1", *STEP_2, *FINISH]
+
+
+def history(*words: str) -> list[Event]:
+    """Events from words: type, step, call, outcome; a ticket is called like its call, or `ticket@call`."""
+    return [_event(seq, *word.split()) for seq, word in enumerate(words, 1)]
+
+
+def _event(seq: int, kind: str, *rest: str) -> Event:
+    event: dict[str, Any] = {"seq": seq, "thread_id": "t", "run_id": "r", "event_type": kind}
+    words = list(rest)
+    if words and words[0].isdigit():
+        event["step"] = int(words.pop(0))
+    name = words.pop(0) if words else None
+    match kind:
+        case "run_finish" if name == "suspended":
+            waiting = {"reason": "tool_permission", "tickets": [{"id": word} for word in words]}
+            if words == ["no_agent"]:
+                waiting = {"reason": "agent_version_unavailable", "tickets": []}
+            return {**event, "termination": {"type": "suspended"}, "waiting": waiting}
+        case "run_finish":
+            return {**event, "termination": {"type": name or "natural_end"}, "result": {}}
+        case "tool_call_done":
+            return {**event, "id": name, "outcome": words[0] if words else "succeeded"}
+        case "tool_call_resumed":
+            return {**event, "target_id": name}
+        case "ticket_opened":
+            ticket, _, call = (name or "").partition("@")
+            return {**event, "ticket": {"id": ticket, "tool_call_id": call or ticket}}
+        case _:
+            return {**event, "id": name}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        WHOLE,
+        WAITS,
+        RESUMED,
+        [*START, "step_start 1", "text_delta 1", "stream_reset 1", *STEP_1[1:], *DONE_1, *FINISH],
+        ["run_created", "cancel_requested", "run_finish cancelled"],
+        [*WAITS, "cancel_requested", "run_finish cancelled"],
+        [*START, "step_start 1", "tool_call_start 1 c1", "cancel_requested", "state_snapshot 1"]
+        + ["step_end 1", "state_snapshot", "run_finish cancelled"],
+        [*START, *STEP_1, "step_end 1", "run_finish suspended no_agent", "run_start"]
+        + ["step_start 1", *DONE_1, *STEP_2, *FINISH],
+        [*WAITS, "ticket_decided c1", "run_start", "tool_call_done c1 suspended"]
+        + ["ticket_opened c1b@c1", "state_snapshot", "run_finish suspended c1b"],
+    ],
+)
+def test_sound_histories_pass(words: list[str]) -> None:
+    events = history(*words)
+    check_run(events)
+    check_thread(events)
+
+
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        ("run_created is first", WHOLE[1:]),
+        ("run_created is first", [*START, "run_created"]),
+        ("outside an activation", ["run_created", "step_start 1"]),
+        ("run_start within", [*START, "run_start"]),
+        ("something after the end", [*WHOLE, "state_snapshot"]),
+        ("a step within a step", [*START, "step_start 1", "step_start 2"]),
+        ("step 2 after 0", [*START, "step_start 2"]),
+        ("step 1 after 1", [*START, *STEP_1, *DONE_1, "step_start 1"]),
+        ("outside a step", [*START, "text_delta"]),
+        ("within a step", [*START, "step_start 1", "run_finish 1"]),
+        ("another step", [*START, "step_start 1", "text_delta 2"]),
+        ("another step", [*START, "step_start 1", "run_finish"]),
+        ("no state before", [*START, "run_finish"]),
+        ("ready, but not started", [*START, "step_start 1", "tool_call_ready 1 c1"]),
+        ("done before the inference", [*START, *STEP_1[:-1], "tool_call_done 1 c1"]),
+        ("ready after", [*START, *STEP_1[:-2], "inference_complete 1", "tool_call_ready 1 c1"]),
+        ("a second inference", [*START, *STEP_1, "inference_complete 1"]),
+        ("text after", [*START, *STEP_1, "text_delta 1"]),
+        ("twice", [*START, *STEP_1, "tool_call_done 1 c1", "tool_call_done 1 c1"]),
+        ("a call started twice", [*START, *STEP_1[:3], "tool_call_start 1 c1"]),
+        ("whose ticket", [*START, *STEP_1, "ticket_opened c1"]),
+        ("decided, but not open", [*START, "ticket_decided c1"]),
+        ("which tickets", [*START, *STEP_1, *ASKED_1, "state_snapshot", "run_finish suspended"]),
+        ("without activation", ["run_created", "run_finish cancelled"]),
+        ("only a cancel", ["run_created", "cancel_requested", "run_finish"]),
+        ("resumed, but not suspended", [*START, *STEP_1, *DONE_1, "tool_call_resumed c1"]),
+        ("a second wish", [*START, "cancel_requested", "cancel_requested"]),
+    ],
+)
+def test_a_fault_is_found_and_named(fault: str, words: list[str]) -> None:
+    with pytest.raises(AssertionError, match=fault):
+        check_run(history(*words))
+
+
+def test_numbers_grow_within_a_run_and_have_no_gap_within_a_thread() -> None:
+    events = history(*WHOLE)
+    check_run([{**event, "seq": 2 * event["seq"]} for event in events])
+    with pytest.raises(AssertionError, match="gap"):
+        check_thread(events[:3] + events[4:])
+    with pytest.raises(AssertionError, match="seq 1 after 1"):
+        check_run([events[0], *events])
+
+
+def test_runs_of_one_thread_are_checked_apart() -> None:
+    first, second = history(*WHOLE), history(*WHOLE)
+    second = [{**event, "run_id": "s"} for event in second]
+    mixed = [event for pair in zip(first, second, strict=True) for event in pair]
+    check_thread([{**event, "seq": seq} for seq, event in enumerate(mixed, 1)])
