@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from app.agents.catalog import Catalog
 from app.agents.roster import Roster
-from app.clock import SystemClock, new_id
+from app.clock import SystemClock, new_id, pause
 from app.control.cancel import CancelAnswer, cancel
 from app.control.decide import Decided, DecisionRequest, decide
 from app.control.desk import Desk, Limits
@@ -176,20 +176,15 @@ class Replica:
             ready.set()
 
         while True:
-            try:
+            with suppress(*DATABASE_AWAY):
                 await listen(self.database, channels, on_connected=connected)
-            except DATABASE_AWAY:
-                continue
+            await pause(_FOLLOW_UP)
 
     async def _look_for_lost_hints(self) -> None:
-        never = asyncio.Event()
         while True:
-            try:
-                async with asyncio.timeout(2 * _FOLLOW_UP):
-                    await never.wait()
-            except TimeoutError:
-                with suppress(*DATABASE_AWAY):
-                    await self.relay.catch_up()
+            await pause(2 * _FOLLOW_UP)
+            with suppress(*DATABASE_AWAY):
+                await self.relay.catch_up()
 
     async def _handle(self, key: RunKey, dispatch_id: str) -> Handled:
         if not await self.worker.reserve_within(1.0):

@@ -1,0 +1,121 @@
+"""The database goes away and comes back: runs wait for it, and none of them is blamed for it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.dispatch.execution import ClaimedRun
+from app.domain.runs import RunStatus
+from app.llm.scripted import Gate, in_order, turn
+from app.storage import hot
+from tests.support.conditions import eventually
+from tests.support.forwarders import Forwarder, forwarding
+from tests.support.house import PATIENCE, an_agent, of_type, replica, texts_of
+from tests.support.probes import Probe
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def way(database_url: str) -> AsyncIterator[Forwarder]:
+    async with forwarding(database_url) as forwarder:
+        yield forwarder
+
+
+async def logged(logs: Sequence[Mapping[str, Any]], event: str) -> None:
+    async def look() -> bool:
+        return any(entry["event"] == event for entry in logs)
+
+    await eventually(look)
+
+
+async def test_what_was_said_meanwhile_is_said_once(way: Forwarder) -> None:
+    before, after = Gate(), Gate()
+    script = in_order(turn("one ", before, "two ", after, "three"))
+    async with replica(way.url, an_agent(), script) as house:
+        run = await house.start()
+        await run.until("text_delta")
+        await asyncio.wait_for(before.reached.wait(), PATIENCE)
+        with capture_logs() as logs:
+            await way.block()
+            before.open.set()
+            await asyncio.wait_for(after.reached.wait(), PATIENCE)
+            await logged(logs, "flush_retried")
+        await way.open()
+        after.open.set()
+        said = await run.finished()
+        assert "".join(one["delta"] for one in of_type(said, "text_delta")) == "one two three"
+        record = await run.now()
+        assert (record.attempt, record.status) == (1, RunStatus.DONE)
+
+
+async def test_a_result_that_came_meanwhile_is_kept(way: Forwarder) -> None:
+    probe = Probe(held=True)
+    script = in_order(turn(probe.call("c1")), turn("done"))
+    async with replica(way.url, an_agent(probe.tool), script) as house:
+        run = await house.start()
+        await probe.was_reached()
+        with capture_logs() as logs:
+            await way.block()
+            probe.open.set()
+            await logged(logs, "heartbeat_missed")
+        await way.open()
+        await run.finished()
+        assert texts_of(await run.log())[2:] == [("tool", "probe did it"), ("assistant", "done")]
+    assert len(probe.handed) == 1
+
+
+async def test_a_run_that_could_not_be_loaded_is_let_go_and_no_loss(way: Forwarder) -> None:
+    async with replica(way.url, an_agent(), in_order(turn("Hello")), slots=1) as house:
+        assert house.worker.reserve()
+        run = await house.start(here=False)
+        claimed = await hot.claim(
+            house.database.hot, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE
+        )
+        assert claimed is not None
+        with capture_logs() as logs:
+            await way.block()
+            house.worker.launch(
+                ClaimedRun(
+                    record=claimed.record, next_seq=claimed.next_message_seq, was=claimed.was
+                )
+            )
+            await logged(logs, "run_not_released")
+        await way.open()
+        said = await run.finished()
+        assert said[-1]["result"]["response"] == "Hello"
+        assert (await run.now()).losses == 0
+        assert {"execution_broken_off"} <= {entry["event"] for entry in logs}
+
+
+async def test_a_process_that_ends_does_not_wait_for_it(way: Forwarder) -> None:
+    async with replica(way.url, an_agent(), in_order(turn("Hello")), slots=1) as house:
+        assert house.worker.reserve()
+        run = await house.start(here=False)
+        claimed = await hot.claim(
+            house.database.hot, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE
+        )
+        assert claimed is not None
+        with capture_logs() as logs:
+            await way.block()
+            house.worker.launch(
+                ClaimedRun(
+                    record=claimed.record, next_seq=claimed.next_message_seq, was=claimed.was
+                )
+            )
+            await logged(logs, "run_not_released")
+            await asyncio.wait_for(house.worker.stop(grace=PATIENCE), 5)
+        await way.open()
+
+
+async def test_a_worker_that_has_left_the_list_does_not_come_back(database_url: str) -> None:
+    async with replica(database_url, an_agent(), in_order()) as house:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(house.liveness.beat())
+            group.create_task(house.liveness.stop())
+        await house.liveness.beat()
+        assert await house.database.hot.fetchval("SELECT count(*) FROM workers") == 0
