@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import httpx2
 
 from app.domain.errors import ConfigurationError
-from app.llm.joined_reads import streaming_client
+from app.llm.http_client import streaming_client
 from app.llm.openai_compatible import Endpoint, OpenAICompatibleModel
 from app.llm.scripted import ScriptedModel
 from app.llm.scripts import SCRIPTS

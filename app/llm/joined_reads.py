@@ -1,4 +1,4 @@
-"""An HTTP client for streams of small pieces: what one read of the network brought arrives as one.
+"""Joined reads: of a stream of small pieces, what one read of the network brought arrives as one.
 
 A model server sends each token as an HTTP chunk of its own, and the HTTP stack spends longer on a chunk
 than we do on the token in it, and hides which chunks came together. So the chunks of one read are framed
@@ -6,12 +6,6 @@ as a single one before the HTTP stack sees them. Everything else about the conne
 """
 
 import re
-import ssl
-from collections.abc import Iterable
-from typing import Any
-
-import httpcore2
-import httpx2
 
 CHUNK_LIMIT = 256 * 1024
 """A chunk larger than this isn't waited for: it passes through in the pieces that it came in."""
@@ -19,19 +13,6 @@ CHUNK_LIMIT = 256 * 1024
 HEAD_LIMIT = 64 * 1024
 
 _IS_CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r\n]*chunked", re.IGNORECASE)
-
-
-def streaming_client() -> httpx2.AsyncClient:
-    """A client with as many connections as there are streams; time-outs come with each request."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30)
-    context = httpx2.create_ssl_context()
-    return httpx2.AsyncClient(
-        # Mounted rather than given as the transport, so that proxies of the environment still count.
-        mounts={"all://": _JoiningTransport(context, limits)},
-        verify=context,
-        limits=limits,
-        timeout=httpx2.Timeout(60, pool=None),
-    )
 
 
 class JoinedChunks:
@@ -102,64 +83,3 @@ def _size(line: bytes) -> int:
         return int(line, 16)
     except ValueError:
         return 0
-
-
-class _JoiningTransport(httpx2.AsyncHTTPTransport):
-    def __init__(self, context: ssl.SSLContext, limits: httpx2.Limits) -> None:
-        super().__init__(verify=context, limits=limits)
-        # The transport takes no network backend, its connection pool does.
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=context,
-            max_connections=limits.max_connections,
-            max_keepalive_connections=limits.max_keepalive_connections,
-            keepalive_expiry=limits.keepalive_expiry,
-            network_backend=_JoiningBackend(),
-        )
-
-
-class _JoiningBackend(httpcore2.AnyIOBackend):
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        return _JoiningConnection(
-            await super().connect_tcp(host, port, timeout, local_address, socket_options)
-        )
-
-
-class _JoiningConnection(httpcore2.AsyncNetworkStream):
-    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
-        self._stream = stream
-        self._chunks = JoinedChunks()
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        while True:
-            data = await self._stream.read(max_bytes, timeout)
-            if not data:
-                return self._chunks.rest()
-            if joined := self._chunks.feed(data):
-                return joined
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._chunks.begin()
-        await self._stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        return _JoiningConnection(
-            await self._stream.start_tls(ssl_context, server_hostname, timeout)
-        )
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)

@@ -11,7 +11,7 @@ from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId
 from app.domain.messages import ToolCall
 from app.llm.catalog import ModelCatalog
-from app.llm.joined_reads import streaming_client
+from app.llm.http_client import streaming_client
 from app.llm.openai_compatible import Endpoint, OpenAICompatibleModel
 from app.llm.openai_request import request_body
 from app.llm.scripted import Call, Part, Say, ScriptedModel, Think, Turn
