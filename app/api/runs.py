@@ -21,11 +21,10 @@ from app.api.streams import Readable, Reading, read_events
 from app.clock import new_id
 from app.control import reading
 from app.control.cancel import cancel
-from app.control.decide import decide
 from app.control.desk import Desk
 from app.control.start import StartRequest, ToExecute
 from app.control.waiting import until_rest
-from app.dispatch.launch import start_run
+from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.worker import Worker
 from app.domain.errors import Invalid, TooLarge
 from app.domain.ids import AgentId, RunId, ThreadId
@@ -193,7 +192,7 @@ async def follow_a_run(
     stream_token: StreamToken = None,
 ) -> Response:
     """The run's events: with `Accept: text/event-stream` as they happen, otherwise as a page."""
-    reader = stream_reader(request, stream_token, run_id=RunId(run_id), thread_id=None)
+    reader = await stream_reader(request, stream_token, run_id=RunId(run_id), thread_id=None)
     record = (await reading.run(desk, reader, RunId(run_id))).run
     readable = Readable(
         Scope(reader.tenant, record.thread_id, record.id, until_done=follow),
@@ -229,12 +228,11 @@ async def read_a_snapshot(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) 
     },
 )
 async def decide_tickets(
-    run_id: Uuid, body: DecisionsIn, desk: DeskDep, principal: PrincipalDep
+    run_id: Uuid, body: DecisionsIn, desk: DeskDep, worker: WorkerDep, principal: PrincipalDep
 ) -> DecidedOut:
     """Answer tickets: all of the batch or none. Once this is answered, nothing can lose it."""
-    decided = await decide(
-        desk, principal, RunId(run_id), [decision.to_domain() for decision in body.decisions]
-    )
+    answers = [decision.to_domain() for decision in body.decisions]
+    decided = await decide_and_resume(desk, worker, principal, RunId(run_id), answers)
     return DecidedOut(
         results=[decision_result_out(result) for result in decided.results],
         open_tickets=[ticket_out(ticket) for ticket in decided.open_tickets],

@@ -178,7 +178,7 @@ async def follow_a_thread(
     stream_token: StreamToken = None,
 ) -> Response:
     """All events of the thread's runs, also of runs that somebody else starts; stays open."""
-    reader = stream_reader(request, stream_token, run_id=None, thread_id=ThreadId(thread_id))
+    reader = await stream_reader(request, stream_token, run_id=None, thread_id=ThreadId(thread_id))
     await reading.thread(desk, reader, ThreadId(thread_id))
     readable = Readable(
         Scope(reader.tenant, ThreadId(thread_id)),

@@ -55,9 +55,10 @@ async def serve(settings: Settings, stop: Stop) -> None:
     with listen(settings.host, settings.port) as listener, shutdown_noise.muffled() as muffler:
         async with open_house(settings) as house:
             _spare_the_collector()
+            app = create_app(house, door)
             server = _Server(
                 uvicorn.Config(
-                    create_app(house, door),
+                    app,
                     http="httptools",
                     ws="none",
                     log_config=None,
@@ -71,7 +72,7 @@ async def serve(settings: Settings, stop: Stop) -> None:
 
             def leave() -> None:
                 muffler.expect_the_end()
-                # The way that sse-starlette watches too: it cuts the open streams.
+                app.state.stream_options.cut_streams()
                 server.handle_exit(signal.SIGTERM, None)
 
             stop.politely(leave)

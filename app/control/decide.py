@@ -46,13 +46,24 @@ class Decided:
     run: RunRecord
     results: tuple[DecisionResult, ...]
     open_tickets: tuple[Ticket, ...]
+    to_resume: RunKey | None = None
+    """The run, when it can go on and no delivery says so."""
 
 
 async def decide(
-    desk: Desk, principal: Principal, run_id: RunId, requests: Sequence[DecisionRequest]
+    desk: Desk,
+    principal: Principal,
+    run_id: RunId,
+    requests: Sequence[DecisionRequest],
+    *,
+    deliver: bool = True,
 ) -> Decided:
-    """Record the answers, or refuse the whole batch and change nothing."""
+    """Record the answers, or refuse the whole batch and change nothing.
+
+    Who has room for the run itself needs no delivery; should it fail to resume it, the sweeper will.
+    """
     principal.require(Scope.DECISIONS_WRITE)
+    to_resume = None
     async with desk.outgoing.transaction() as transaction:
         connection = transaction.connection
         record = await runs.lock(connection, principal.tenant, run_id)
@@ -72,15 +83,16 @@ async def decide(
         for result in fresh:
             await _write(transaction, principal, record, result)
         if fresh and record.status is RunStatus.WAITING:
-            key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
-            await deliveries.enqueue(connection, key)
+            to_resume = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
+            if deliver:
+                await deliveries.enqueue(connection, to_resume)
     answered = {result.ticket.key for result in judged}
     still_open = tuple(
         ticket
         for ticket in all_tickets
         if ticket.status is TicketStatus.OPEN and ticket.key not in answered
     )
-    return Decided(record, tuple(judged), still_open)
+    return Decided(record, tuple(judged), still_open, None if deliver else to_resume)
 
 
 def _find(all_tickets: Sequence[Ticket], name: str) -> Ticket:

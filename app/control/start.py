@@ -10,7 +10,8 @@ from app.control.desk import Desk
 from app.control.reading import thread_not_found
 from app.domain.checkpoints import Said
 from app.domain.errors import Conflict, TooMany
-from app.domain.events import RunCreated
+from app.domain.events import RunCreated, RunStart
+from app.domain.identity import run_identity
 from app.domain.ids import AgentId, InputId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message, MessageRange
@@ -63,7 +64,8 @@ class StartRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToExecute:
-    """The run was claimed by this process in the same commit: hand it to the worker."""
+    """The run was claimed by this process in the same commit, and its `run_start` is said: hand it to
+    the worker."""
 
     record: RunRecord
     messages: tuple[Message, ...]
@@ -135,15 +137,18 @@ def _new_run(desk: Desk, principal: Principal, request: StartRequest) -> NewRun:
 
 
 async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | None:
-    created = entry(Said(_created(run, RunStatus.RUNNING, position=0), None))
     now = desk.clock.now()
-    admitted = await hot.admit(desk.database.hot, run, worker, created, now)
+    asked_for = _record(run, Running(worker), now, events_from=0, first_seq=None)
+    started = RunStart(run_identity(asked_for), run.lineage.parent_run_id)
+    said = [
+        entry(Said(event, None))
+        for event in (_created(run, RunStatus.RUNNING, position=0), started)
+    ]
+    admitted = await hot.admit(desk.database.hot, run, worker, said, now)
     if admitted is None:
         return None
     first = admitted.first_message_seq
-    desk.publisher.publish(
-        Batch(run.tenant, run.thread_id, run.id, admitted.event_seq, [created], now)
-    )
+    desk.publisher.publish(Batch(run.tenant, run.thread_id, run.id, admitted.event_seq, said, now))
     record = _record(run, Running(worker), now, admitted.event_seq, first_seq=first)
     return ToExecute(record, run.messages, first, admitted.event_seq)
 

@@ -59,12 +59,14 @@ class Workbench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedRun:
-    """A run that is this worker's, under its attempt. `log` is known when nothing was before it."""
+    """A run that is this worker's, under its attempt. `log` is known when nothing was before it, and
+    `run_start` has been said when it is announced."""
 
     record: RunRecord
     next_seq: int
     was: RunStatus
     log: tuple[LoggedMessage, ...] | None = None
+    is_announced: bool = False
 
 
 @dataclass(slots=True)
@@ -195,7 +197,7 @@ class Execution:
             clock=self.bench.clock,
             log=history,
             next_seq=self.claimed.next_seq,
-            start=Start() if self._is_new else await self._where_it_stood(),
+            start=await self._where_it_stood(),
             answers=Answers(self.bench, record),
         )
 
@@ -205,6 +207,8 @@ class Execution:
         return self.record.attempt == 1
 
     async def _where_it_stood(self) -> Start:
+        if self._is_new:
+            return Start(continues=self.claimed.is_announced)
         record, pool = self.record, self.bench.database.hot
         calls = await tool_calls.of_open_step(pool, record.tenant, record.id)
         said = await events.last_borders(
@@ -226,7 +230,7 @@ class Execution:
         record = self.record
         identity = run_identity(record)
         waiting = Waiting(waiting_reason("agent_version_unavailable"), missing.reason)
-        start = Start() if self._is_new else await self._where_it_stood()
+        start = await self._where_it_stood()
         if not start.continues:
             journal.say(RunStart(identity, record.lineage.parent_run_id), None)
         elif start.step_begun:

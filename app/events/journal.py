@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Said
 from app.domain.errors import OwnershipLost
-from app.domain.events import AgentEvent, merged
+from app.domain.events import AgentEvent, StepStart, merged
 from app.domain.ids import RunId, Tenant, ThreadId
 
 MOST_WAITING = 20_000
@@ -26,6 +26,7 @@ class Journal:
         run_id: RunId,
         attempt: int,
         wake: Callable[["Journal"], None],
+        wake_soon: Callable[["Journal"], None],
         save: Callable[["Journal", Checkpoint], "asyncio.Future[CheckpointAnswer]"],
         on_lost: Callable[[], None],
     ) -> None:
@@ -34,6 +35,7 @@ class Journal:
         self.run_id = run_id
         self.attempt = attempt
         self._wake = wake
+        self._wake_soon = wake_soon
         self._save = save
         self._on_lost = on_lost
         self._pending: list[Said] = []
@@ -53,7 +55,11 @@ class Journal:
                 pending[-1] = Said(joined, step)
                 return
         pending.append(Said(event, step))
-        if not self.held:
+        if self.held:
+            return
+        if isinstance(event, StepStart):
+            self._wake_soon(self)
+        else:
             self._wake(self)
 
     async def room(self) -> None:

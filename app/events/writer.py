@@ -28,6 +28,8 @@ from app.storage.events import Entry, entry
 from app.storage.hot import Flush
 
 RETRY_LOCKED = 0.005
+STEP_PATIENCE = 0.02
+"""So long a step that begins waits for the first thing that is said in it, to share its commit."""
 RETRY_AWAY = 0.25
 
 log = structlog.get_logger(__name__)
@@ -79,6 +81,7 @@ class Writer:
             run_id=run_id,
             attempt=attempt,
             wake=self._wake,
+            wake_soon=self._wake_soon,
             save=self._enqueue_save,
             on_lost=on_lost,
         )
@@ -98,6 +101,9 @@ class Writer:
     def _wake(self, journal: Journal) -> None:
         self._dirty[id(journal)] = journal
         self._speech.set()
+
+    def _wake_soon(self, journal: Journal) -> None:
+        asyncio.get_running_loop().call_later(STEP_PATIENCE, self._wake, journal)
 
     async def _flush_lane(self) -> None:
         while True:

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from uuid_utils.compat import uuid4
@@ -130,7 +131,9 @@ class Database:
 
         Cancelled on its way out, the queue keeps that one: a polite closing would wait for ever.
         """
-        pool = await asyncpg.create_pool(self._listen_dsn, min_size=2, max_size=4, timeout=10)
+        pool = await asyncpg.create_pool(
+            self._listen_dsn, min_size=2, max_size=4, timeout=10, reset=_keep
+        )
         try:
             yield pool
         finally:
@@ -188,15 +191,23 @@ def _engine(dsn: str, options: DatabaseOptions) -> AsyncEngine:
     async def connect(**_: Any) -> RawConnection:
         return await asyncpg.connect(dsn, **_connection_options(options))
 
-    return create_async_engine(
+    engine = create_async_engine(
         "postgresql+asyncpg://",
         async_creator=connect,
         connect_args=connect_args,
         pool_size=options.pool_size,
         max_overflow=0,
         pool_recycle=1800,
-        pool_pre_ping=True,
+        pool_use_lifo=True,
     )
+    event.listen(engine.sync_engine, "checkout", _refuse_lost)
+    return engine
+
+
+def _refuse_lost(connection: Any, _record: object, _proxy: object) -> None:
+    """Have the pool replace what its server has left: its driver knows, so nobody need ask the server."""
+    if connection.driver_connection.is_closed():
+        raise DisconnectionError
 
 
 async def _open_hot_pool(dsn: str, options: DatabaseOptions) -> RawPool:

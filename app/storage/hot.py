@@ -33,10 +33,11 @@ WITH thread AS (
     RETURNING t.next_message_seq - $10 AS first_seq
 ), head AS (
     INSERT INTO event_heads AS h (tenant, thread_id, next_seq, run_id, attempt)
-    SELECT $1, $2, 2, $3, 1 FROM thread
+    SELECT $1, $2, 1 + cardinality($16::text[]), $3, 1 FROM thread
     ON CONFLICT (tenant, thread_id) DO UPDATE
-        SET next_seq = h.next_seq + 1, run_id = excluded.run_id, attempt = excluded.attempt
-    RETURNING h.next_seq - 1 AS seq
+        SET next_seq = h.next_seq + cardinality($16::text[]), run_id = excluded.run_id,
+            attempt = excluded.attempt
+    RETURNING h.next_seq - cardinality($16::text[]) AS seq
 ), run AS (
     INSERT INTO runs (tenant, id, thread_id, agent_id, agent_version, status, admitted, root_run_id,
         parent_run_id, parent_thread_id, parent_call_id, depth, retry_of, request, request_digest,
@@ -53,7 +54,8 @@ WITH thread AS (
         WITH ORDINALITY AS m(id, role, visibility, content, i)
 ), event AS (
     INSERT INTO events (tenant, thread_id, seq, run_id, ts, event_type, body)
-    SELECT $1, $2, head.seq, $3, $15, $16, $17 FROM head
+    SELECT $1, $2, head.seq + e.i - 1, $3, $15, e.type, e.body
+    FROM head, unnest($16::text[], $17::text[]) WITH ORDINALITY AS e(type, body, i)
 )
 SELECT thread.first_seq, head.seq FROM thread, head
 """
@@ -68,21 +70,21 @@ class Admitted:
 
 
 async def admit(
-    pool: RawPool, run: NewRun, owner: WorkerId, created: Entry, at: datetime
+    pool: RawPool, run: NewRun, owner: WorkerId, said: Sequence[Entry], at: datetime
 ) -> Admitted | None:
-    """Create a run that this process executes at once, attempt 1.
+    """Create a run that this process executes at once, attempt 1, and log what is said of that.
 
     None, and nothing written, when its thread is occupied or queued for, or its id is taken.
     """
     try:
-        row = await pool.fetchrow(_ADMIT, *_admit_arguments(run, owner, created, at))
+        row = await pool.fetchrow(_ADMIT, *_admit_arguments(run, owner, said, at))
     except asyncpg.UniqueViolationError:
         return None
     return None if row is None else Admitted(row["first_seq"], row["seq"])
 
 
 def _admit_arguments(
-    run: NewRun, owner: WorkerId, created: Entry, at: datetime
+    run: NewRun, owner: WorkerId, said: Sequence[Entry], at: datetime
 ) -> tuple[object, ...]:
     columns = [message_columns(message) for message in run.messages]
     lineage = run.lineage
@@ -102,8 +104,8 @@ def _admit_arguments(
         [column["visibility"] for column in columns],
         [column["content"] for column in columns],
         at,
-        created.event_type,
-        created.body,
+        [entry.event_type for entry in said],
+        [entry.body for entry in said],
         lineage.root_run_id,
         lineage.parent_run_id,
         lineage.parent_thread_id,

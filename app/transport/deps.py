@@ -1,4 +1,7 @@
-"""What routes ask for: the house's parts, and the principal behind a request."""
+"""What routes ask for: the house's parts, and the principal behind a request.
+
+All are `async` though none of them waits: FastAPI would send each of the others through a thread.
+"""
 
 from typing import Annotated
 
@@ -13,31 +16,30 @@ from app.transport.auth import Doorkeeper
 from app.transport.sse import StreamOptions
 
 
-def _desk(request: Request) -> Desk:
+async def _desk(request: Request) -> Desk:
     desk: Desk = request.app.state.desk
     return desk
 
 
-def _worker(request: Request) -> Worker | None:
+async def _worker(request: Request) -> Worker | None:
     worker: Worker | None = request.app.state.worker
     return worker
 
 
-def _doorkeeper(request: Request) -> Doorkeeper:
+async def _doorkeeper(request: Request) -> Doorkeeper:
     door: Doorkeeper = request.app.state.doorkeeper
     return door
 
 
-def _stream_options(request: Request) -> StreamOptions:
+async def _stream_options(request: Request) -> StreamOptions:
     options: StreamOptions = request.app.state.stream_options
     return options
 
 
-def _principal(request: Request) -> Principal:
+async def _principal(request: Request) -> Principal:
     headers = request.headers
-    return _doorkeeper(request).principal(
-        headers.get("authorization"), headers.get("host"), headers.get("origin")
-    )
+    door = await _doorkeeper(request)
+    return door.principal(headers.get("authorization"), headers.get("host"), headers.get("origin"))
 
 
 DeskDep = Annotated[Desk, Depends(_desk)]
@@ -51,13 +53,14 @@ StreamToken = Annotated[
 ]
 
 
-def stream_reader(
+async def stream_reader(
     request: Request, token: str | None, *, run_id: RunId | None, thread_id: ThreadId | None
 ) -> Principal:
     """Who reads a stream: by key, or by a token for exactly this run or thread."""
     if token is None:
-        return _principal(request)
-    grant = _doorkeeper(request).grant(token, _desk(request).clock.now())
+        return await _principal(request)
+    door, desk = await _doorkeeper(request), await _desk(request)
+    grant = door.grant(token, desk.clock.now())
     if (grant.run_id, grant.thread_id) != (run_id, thread_id):
         raise Forbidden("stream_token_elsewhere", "This stream token is for another stream.")
     return grant.principal

@@ -10,7 +10,7 @@ import pytest
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import Checkpoint
-from app.domain.events import RunCreated, StepEnd
+from app.domain.events import RunCreated, RunStart, StepEnd
 from app.domain.ids import InputId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.runs import NewRun
 from app.domain.tool_calls import CallStatus
@@ -36,6 +36,7 @@ NOW = SystemClock().now
 HOT, OBVIOUS = Tenant("hot"), Tenant("obvious")
 STEPS = 60
 CREATED = RunCreated("clerk", "created", 0, [])
+FIRST = (CREATED, RunStart({"run_id": "its own"}))
 _TABLES = ("threads", "runs", "messages", "inputs", "tool_calls", "events", "event_heads")
 _NOT_COMPARED = ["tenant", "created_at", "updated_at", "started_at"]
 
@@ -102,10 +103,10 @@ class Twins:
     async def _admit(self) -> tuple[object, object]:
         if not self.runs:
             self.workers.append(await worker(self.pool))
-        owner, [created], at = self.chance.choice(self.workers), spoken(CREATED, step=None), NOW()
+        owner, said, at = self.chance.choice(self.workers), spoken(*FIRST, step=None), NOW()
         run = self._new_run() if self.runs else some_run(thread_id=self.threads[0])
-        fast = await hot.admit(self.pool, replace(run, tenant=HOT), owner, created, at)
-        slow = await obvious.admit(self.plain, replace(run, tenant=OBVIOUS), owner, created, at)
+        fast = await hot.admit(self.pool, replace(run, tenant=HOT), owner, said, at)
+        slow = await obvious.admit(self.plain, replace(run, tenant=OBVIOUS), owner, said, at)
         if fast is not None:
             self.runs.append(run)
         return fast and (fast.first_message_seq, fast.event_seq), slow

@@ -56,10 +56,12 @@ async def metrics(client: Client) -> dict[str, float]:
 
 
 async def test_a_run_moves_the_metrics(client: Client) -> None:
-    async with client.start_stream("talker", "a few words one by one") as stream:
-        await stream.rest()
-    async with client.start_stream("quick", 'CALL risky {"what": "it"}') as stream:
-        await stream.rest()
+    async with client.start_stream("talker", "a few words one by one") as talking:
+        await talking.until("text_delta")
+        behind = {"thread_id": talking.heard[0]["thread_id"]}
+        async with client.start_stream("quick", 'CALL risky {"what": "it"}', **behind) as stream:
+            await talking.rest()
+            await stream.rest()
     run = await client.run(stream.heard[0]["run_id"])
     async with client.events(f"/v1/runs/{run['run_id']}", last_id=stream.last_id) as resumed:
         await client.decide(run, "approve")

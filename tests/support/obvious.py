@@ -50,7 +50,7 @@ async def _append_message(
 
 
 async def admit(
-    connection: RawConnection, run: NewRun, owner: WorkerId, created: Entry, at: datetime
+    connection: RawConnection, run: NewRun, owner: WorkerId, said: Sequence[Entry], at: datetime
 ) -> tuple[int, int] | None:
     async with connection.transaction():
         thread = await connection.fetchrow(
@@ -69,7 +69,7 @@ async def admit(
             )
         first = thread["next_message_seq"] if thread else 1
         last = first + len(run.messages) - 1
-        event_seq = await _append_event(connection, run, run.id, created, at)
+        numbers = [await _append_event(connection, run, run.id, one, at) for one in said]
         await connection.execute(
             "INSERT INTO runs (tenant, id, thread_id, agent_id, agent_version, status, admitted, "
             "root_run_id, request, request_digest, metadata, started_by, attempt, owner, events_from, "
@@ -77,7 +77,7 @@ async def admit(
             "$6::text::jsonb, $7, $8::text::jsonb, $9, 1, $10, $11, $12, $13, $14)",
             *(run.tenant, run.id, run.thread_id, run.agent_id, run.agent_version),
             *(json.dumps(run.request), run.request_digest, json.dumps(run.metadata)),
-            *(run.started_by, owner, event_seq, first, last, [m.id for m in run.messages]),
+            *(run.started_by, owner, numbers[0], first, last, [m.id for m in run.messages]),
         )
         for seq, one in enumerate(run.messages, first):
             columns = message_columns(one)
@@ -91,7 +91,7 @@ async def admit(
             "UPDATE event_heads SET run_id = $3, attempt = 1 WHERE tenant = $1 AND thread_id = $2",
             *(run.tenant, run.thread_id, run.id),
         )
-    return first, event_seq
+    return first, numbers[0]
 
 
 async def claim(

@@ -100,7 +100,7 @@ async def die(pool: RawPool, lost: WorkerId) -> None:
 async def admit(pool: RawPool, run: NewRun, owner: WorkerId) -> Admitted | None:
     ids = [str(one.id) for one in run.messages]
     created = spoken(RunCreated(run.agent_id, "running", 0, ids), step=None)
-    return await hot.admit(pool, run, owner, created[0], _CLOCK.now())
+    return await hot.admit(pool, run, owner, created, _CLOCK.now())
 
 
 async def running(pool: RawPool, owner: WorkerId | None = None) -> NewRun:
