@@ -6,12 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from app.agents.entries import AgentEntry, Entries, read_entries
+from app.agents.entries import (
+    AgentEntry,
+    Entries,
+    OptionsEntry,
+    RetryEntry,
+    check_entry,
+    read_entries,
+)
 from app.agents.problems import Problems, choices
 from app.agents.tool_modules import load_tools
-from app.domain.agents import AgentSpec
+from app.domain.agents import AgentSpec, ToolExecution
 from app.domain.ids import AgentId
+from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
 from app.llm.specs import ModelSpec
+from app.plugins.shipped import SHIPPED
 from app.runtime.ports import Tool
 
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -42,7 +51,10 @@ def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Cat
         if entry is not None:
             _check_model(key, entry, models, problems)
             _check_tools(key, entry, tools if all_tools_loaded else None, problems)
-            _check_approval(key, entry, problems)
+            _check_chosen(f"{key}.approval", entry.approval, entry, problems)
+            _check_chosen(f"{key}.background", entry.background, entry, problems)
+            _check_handoffs(key, name, entry, entries.agents, problems)
+            _check_plugins(key, entry, problems)
     problems.raise_any()
     specs = [_agent_spec(name, entry) for name, entry in entries.agents.items() if entry]
     return Catalog(
@@ -83,15 +95,42 @@ def _check_tools(
             )
 
 
-def _check_approval(key: str, entry: AgentEntry, problems: Problems) -> None:
-    _check_duplicates(f"{key}.approval", entry.approval, problems)
-    for position, name in enumerate(entry.approval):
+def _check_chosen(key: str, names: list[str], entry: AgentEntry, problems: Problems) -> None:
+    """Some of the agent's own tools, named again because they are to be treated differently."""
+    _check_duplicates(key, names, problems)
+    for position, name in enumerate(names):
         if name not in entry.tools:
             problems.at(
-                f"{key}.approval[{position}]",
+                f"{key}[{position}]",
                 f"the agent has no tool {name!r}, {choices(name, entry.tools)};"
-                f" add it to {key}.tools or remove it here",
+                " add it to the agent's tools or remove it here",
             )
+
+
+def _check_handoffs(
+    key: str, agent: str, entry: AgentEntry, known: Collection[str], problems: Problems
+) -> None:
+    _check_duplicates(f"{key}.handoffs", entry.handoffs, problems)
+    for position, name in enumerate(entry.handoffs):
+        if name == agent:
+            problems.at(f"{key}.handoffs[{position}]", "is the agent itself; remove it")
+        elif name not in known:
+            problems.at(
+                f"{key}.handoffs[{position}]",
+                f"there is no agent {name!r}, {choices(name, known)}; add it or remove it here",
+            )
+
+
+def _check_plugins(key: str, entry: AgentEntry, problems: Problems) -> None:
+    for name, table in entry.plugins.items():
+        kind = SHIPPED.get(name)
+        if kind is None:
+            problems.at(
+                f"{key}.plugins.{name}",
+                f"there is no plugin {name!r}, {choices(name, SHIPPED)}; remove its table",
+            )
+        else:
+            check_entry(kind.config, f"{key}.plugins.{name}", table, problems)
 
 
 def _check_duplicates(key: str, names: list[str], problems: Problems) -> None:
@@ -108,5 +147,27 @@ def _agent_spec(name: str, entry: AgentEntry) -> AgentSpec:
         description=entry.description,
         tools=tuple(entry.tools),
         approval=tuple(entry.approval),
+        background=tuple(entry.background),
+        handoffs=tuple(AgentId(each) for each in entry.handoffs),
         max_rounds=entry.max_rounds,
+        tool_execution=ToolExecution(entry.tool_execution),
+        options=_options(entry.options),
+        retry=_retry(entry.retry),
+        plugins=MappingProxyType(entry.plugins),
     )
+
+
+def _options(entry: OptionsEntry) -> InferenceOptions:
+    values = entry.model_dump(exclude={"thinking_budget", "fallback_upstream_models"})
+    fallbacks = entry.fallback_upstream_models
+    budget = entry.thinking_budget
+    if budget is not None:
+        values["reasoning_effort"] = ThinkingBudget(budget)
+    return InferenceOptions(
+        **values, fallback_upstream_models=None if fallbacks is None else tuple(fallbacks)
+    )
+
+
+def _retry(entry: RetryEntry) -> RetryPolicy:
+    values = entry.model_dump(exclude={"fallback_upstream_models"})
+    return RetryPolicy(**values, fallback_upstream_models=tuple(entry.fallback_upstream_models))

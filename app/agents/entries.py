@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -12,11 +12,13 @@ from app.agents.problems import Problems, choices
 from app.domain.agents import AgentSpec
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
+from app.domain.inference import EffortName, RetryPolicy
 from app.domain.json_values import as_object
 from app.llm.specs import ModelSpec, spec_from_table
 
 _SECTIONS = ("models", "tools", "agents")
 _DEFAULTS = AgentSpec(id=AgentId(""), model="")
+_RETRY = RetryPolicy()
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -30,16 +32,47 @@ class ToolsEntry(Entry):
     modules: list[Name] = []
 
 
+class OptionsEntry(Entry):
+    """How the agent's model is asked; a run may override it."""
+
+    upstream_model: Name | None = None
+    fallback_upstream_models: list[Name] | None = None
+    temperature: float | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    reasoning_effort: EffortName | None = None
+    thinking_budget: int | None = Field(default=None, ge=1)
+
+
+class RetryEntry(Entry):
+    """How often the model is asked again. Seconds."""
+
+    max_retries: int = Field(default=_RETRY.max_retries, ge=0, le=20)
+    fallback_upstream_models: list[Name] = []
+    backoff_base: float = Field(default=_RETRY.backoff_base, ge=0)
+    overloaded_backoff_base: float = Field(default=_RETRY.overloaded_backoff_base, ge=0)
+    max_backoff: float = Field(default=_RETRY.max_backoff, ge=0)
+    max_stream_retries: int = Field(default=_RETRY.max_stream_retries, ge=0, le=20)
+    stream_idle_timeout: float = Field(default=_RETRY.stream_idle_timeout, gt=0)
+    max_continuation_retries: int = Field(default=_RETRY.max_continuation_retries, ge=0, le=20)
+
+
 class AgentEntry(Entry):
     model: Name
     system_prompt: str = ""
     description: str = ""
     tools: list[Name] = []
     approval: list[Name] = []
+    background: list[Name] = []
+    handoffs: list[Name] = []
     max_rounds: int = Field(default=_DEFAULTS.max_rounds, ge=1)
+    tool_execution: Literal["sequential", "parallel"] = "sequential"
+    options: OptionsEntry = OptionsEntry()
+    retry: RetryEntry = RetryEntry()
+    plugins: dict[str, dict[str, Any]] = {}
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +97,9 @@ def read_entries(path: Path, problems: Problems) -> Entries:
             name: _read_model(name, table, problems)
             for name, table in _named("models", raw, problems).items()
         },
-        tools=_read_entry(ToolsEntry, "tools", raw.get("tools", {}), problems),
+        tools=check_entry(ToolsEntry, "tools", raw.get("tools", {}), problems),
         agents={
-            name: _read_entry(AgentEntry, f"agents.{name}", table, problems)
+            name: check_entry(AgentEntry, f"agents.{name}", table, problems)
             for name, table in _named("agents", raw, problems).items()
         },
     )
@@ -106,7 +139,8 @@ def _read_model(name: str, body: object, problems: Problems) -> ModelSpec | None
         return None
 
 
-def _read_entry(entry: type[E], key: str, body: object, problems: Problems) -> E | None:
+def check_entry(entry: type[E], key: str, body: object, problems: Problems) -> E | None:
+    """The table as its entry, or None when it has problems, which are told."""
     try:
         return entry.model_validate(body)
     except ValidationError as error:
@@ -120,7 +154,9 @@ def _key(key: str, location: Iterable[int | str]) -> str:
     return key + "".join(f"[{at}]" if isinstance(at, int) else f".{at}" for at in location)
 
 
-def _sentence(kind: str, message: str, location: tuple[int | str, ...], entry: type[Entry]) -> str:
+def _sentence(
+    kind: str, message: str, location: tuple[int | str, ...], entry: type[BaseModel]
+) -> str:
     """What is wrong and what to write instead. Never the value: it may be a key."""
     match kind:
         case "extra_forbidden":

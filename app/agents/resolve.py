@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from app.agents.catalog import Catalog
 from app.domain.agents import AgentSpec
 from app.llm.catalog import ModelCatalog
+from app.plugins.shipped import SHIPPED
 from app.runtime.agent import ResolvedAgent
+from app.runtime.plugins import PluginSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +24,15 @@ def resolve(
     missing = [name for name in spec.tools if name not in catalog.tools]
     reasons = [f"there is no tool {name!r} any more" for name in missing]
     model_problem = models.problem(spec.model)
+    reasons += [
+        f"there is no plugin {name!r} any more" for name in spec.plugins if name not in SHIPPED
+    ]
     if model_problem is not None:
         reasons.append(model_problem)
     if reasons:
         return Unresolvable(f"agent {spec.id!r} can't run: {'; '.join(reasons)}")
-    return ResolvedAgent(
-        spec=spec,
-        model=models.model(spec.model),
-        tools={name: catalog.tools[name] for name in spec.tools},
-    )
+    tools = {name: catalog.tools[name] for name in spec.tools}
+    plugins = PluginSet(SHIPPED[name].made(spec, table) for name, table in spec.plugins.items())
+    for plugin in plugins.plugins:
+        tools |= {tool.descriptor.name: tool for tool in plugin.tools}
+    return ResolvedAgent(spec=spec, model=models.model(spec.model), tools=tools, plugins=plugins)

@@ -1,16 +1,36 @@
 """AgentSpecs: what an agent is, as data that can be stored, compared and resolved later."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from enum import StrEnum
 from typing import Any
 
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId, AgentVersion
+from app.domain.inference import (
+    NO_OPTIONS,
+    InferenceOptions,
+    RetryPolicy,
+    options_from_json,
+    options_to_json,
+)
 from app.domain.json_values import JsonObject, digest
+
+
+class ToolExecution(StrEnum):
+    """How the calls of one answer are executed."""
+
+    SEQUENTIAL = "sequential"
+    PARALLEL = "parallel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """One agent. `approval` names the tools whose calls become tickets."""
+    """One agent. `approval` names the tools whose calls become tickets.
+
+    `background` names tools whose calls go on as tasks of their own while the run does; `handoffs` the
+    agents that this one may give its run to. `plugins` are in their order, each with its configuration.
+    """
 
     id: AgentId
     model: str
@@ -18,7 +38,13 @@ class AgentSpec:
     description: str = ""
     tools: tuple[str, ...] = ()
     approval: tuple[str, ...] = ()
+    background: tuple[str, ...] = ()
+    handoffs: tuple[AgentId, ...] = ()
     max_rounds: int = 16
+    tool_execution: ToolExecution = ToolExecution.SEQUENTIAL
+    options: InferenceOptions = NO_OPTIONS
+    retry: RetryPolicy = RetryPolicy()
+    plugins: Mapping[str, JsonObject] = field(default_factory=dict)
 
     @property
     def version(self) -> AgentVersion:
@@ -27,7 +53,22 @@ class AgentSpec:
 
 
 def agent_to_json(spec: AgentSpec) -> dict[str, Any]:
-    return asdict(spec)
+    """What isn't at its default: a key that is new in a later version changes no older agent.
+
+    Plugins are a list, because their order counts and that of an object's keys is lost.
+    """
+    body = {
+        each.name: value
+        for each in fields(spec)
+        if (value := getattr(spec, each.name)) != _default(each)
+    }
+    if "options" in body:
+        body["options"] = options_to_json(spec.options)
+    if "retry" in body:
+        body["retry"] = asdict(spec.retry)
+    if "plugins" in body:
+        body["plugins"] = [[name, dict(config)] for name, config in spec.plugins.items()]
+    return body
 
 
 def agent_from_json(raw: JsonObject) -> AgentSpec:
@@ -39,6 +80,24 @@ def agent_from_json(raw: JsonObject) -> AgentSpec:
             f"agent {raw.get('id')!r} was stored with {unknown}, which this version can't honour"
         )
     body = dict(raw)
-    for name in ("tools", "approval"):
+    for name in ("tools", "approval", "background", "handoffs"):
         body[name] = tuple(body.get(name, ()))
+    if "tool_execution" in body:
+        body["tool_execution"] = ToolExecution(body["tool_execution"])
+    if "options" in body:
+        body["options"] = options_from_json(body["options"])
+    if "retry" in body:
+        retry = {**body["retry"]}
+        retry["fallback_upstream_models"] = tuple(retry.get("fallback_upstream_models", ()))
+        body["retry"] = RetryPolicy(**retry)
+    if "plugins" in body:
+        body["plugins"] = {name: config for name, config in body["plugins"]}
     return AgentSpec(**body)
+
+
+def _default(each: Any) -> Any:
+    return (
+        each.default_factory()
+        if each.default is MISSING and each.default_factory is not MISSING
+        else each.default
+    )

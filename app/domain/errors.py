@@ -17,6 +17,8 @@ HoldfastError
 ├── ConfigurationError      settings, agents or tools that can't work; found at start
 ├── DatabaseUnusable        unreachable, too old or not migrated
 ├── InferenceFailed         a model didn't answer
+├── StateError              a key, an update or a stored value that the state can't take
+├── PluginFailed            a plugin's hook raised, or asked for what its phase doesn't offer
 └── OwnershipLost           this worker no longer owns the run: stop, write nothing
 """
 
@@ -113,3 +115,16 @@ class InferenceFailed(HoldfastError):
         self.detail = detail
         self.retryable = retryable
         self.retry_after = retry_after
+
+
+class StateError(HoldfastError):
+    """The state can't take a key, an update or a stored value; nothing was changed."""
+
+
+class PluginFailed(HoldfastError):
+    """A plugin broke: its run ends with this as its error."""
+
+    def __init__(self, plugin: str, phase: str, detail: str) -> None:
+        super().__init__(f"plugin {plugin!r} failed in phase {phase!r}: {detail}")
+        self.plugin = plugin
+        self.phase = phase

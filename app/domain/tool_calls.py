@@ -75,6 +75,8 @@ class ToolDescriptor:
     parameters: JsonObject
     effect: Effect = Effect.UNSAFE
     timeout: float | None = None
+    retries: int = 0
+    """Times that a call is tried again when it fails; only of a tool that may be run again."""
     response_schema: JsonObject | None = None
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
 from app.domain.events import LARGEST_DELTA, ActivitySnapshot, AgentEvent, ToolCallStreamDelta
 from app.domain.ids import CallId, RunId, ThreadId
+from app.domain.inference import NO_OPTIONS, InferenceOptions
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import Message
 from app.domain.tickets import Ticket
@@ -26,6 +27,7 @@ class ModelRequest:
     system_prompt: str
     messages: Sequence[Message]
     tools: Sequence[ToolDescriptor] = ()
+    options: InferenceOptions = NO_OPTIONS
 
 
 class StopReason(StrEnum):

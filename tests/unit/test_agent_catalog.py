@@ -169,7 +169,7 @@ def test_a_byte_order_mark_is_no_syntax_error(folder: Path) -> None:
             + 'tools = ["add"]\napproval = ["look"]',
             "agents.helper.approval[0]",
             "the agent has no tool 'look'",
-            "add it to agents.helper.tools or remove it here",
+            "add it to the agent's tools or remove it here",
         ),
         (
             MODELS + '[tools]\nmodules = ["my_tools"]' + AGENT + 'tools = ["add", "add"]',
@@ -229,7 +229,7 @@ def test_a_byte_order_mark_is_no_syntax_error(folder: Path) -> None:
             MODELS + AGENT + 'endpoint = "x"',
             "agents.helper.endpoint",
             "unknown key",
-            "known: model, system_prompt, description, tools, approval, max_rounds",
+            "known: model, system_prompt, description, tools, approval,",
         ),
         ("[agents.a]", "agents.a.model", "is missing", 'add model = "…"'),
         (

@@ -1,0 +1,239 @@
+"""State: what plugins and tools remember between steps, in named keys with reducers.
+
+A commit applies a whole batch or none of it and gives the state its next revision. What a key that
+isn't known here has left is kept as it was, for whoever knows it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from app.domain.errors import StateError
+from app.domain.json_values import Json, JsonObject
+
+V = TypeVar("V")
+U = TypeVar("U")
+
+
+class StateScope(StrEnum):
+    """How long a value lives: as long as its run, or as long as its thread."""
+
+    RUN = "run"
+    THREAD = "thread"
+
+
+class MergeStrategy(StrEnum):
+    """What may happen when two that ran side by side changed the same key."""
+
+    EXCLUSIVE = "exclusive"
+    COMMUTATIVE = "commutative"
+
+
+class UpdateRefused(Exception):
+    """Raised by a reducer: this value can't take that update. The rest of the batch goes on."""
+
+
+def _replace(_: Any, update: Any) -> Any:
+    return update
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class StateKey(Generic[V, U]):
+    """One remembered value. `apply` makes the next one of the last one and an update.
+
+    `default` makes the value that the first update begins with. `encode` and `decode` are for values
+    that aren't JSON as they are.
+    """
+
+    name: str
+    default: Callable[[], V]
+    apply: Callable[[V, U], V] = _replace
+    scope: StateScope = StateScope.RUN
+    merge: MergeStrategy = MergeStrategy.EXCLUSIVE
+    persistent: bool = True
+    encode: Callable[[V], Json] = _as_it_is
+    decode: Callable[[Any], V] = _as_it_is
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An update of one key, to be committed with others."""
+
+    key: StateKey[Any, Any]
+    update: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state at one revision. It never changes."""
+
+    revision: int = 0
+    values: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def get(self, key: StateKey[V, Any]) -> V:
+        return self.values[key.name] if key.name in self.values else key.default()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Changes that belong together; with a base revision, only on top of exactly that."""
+
+    changes: Sequence[Change] = ()
+    base_revision: int | None = None
+
+    @property
+    def exclusive_keys(self) -> frozenset[str]:
+        return frozenset(
+            change.key.name
+            for change in self.changes
+            if change.key.merge is MergeStrategy.EXCLUSIVE
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An update that a reducer wouldn't take."""
+
+    change: Change
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    snapshot: Snapshot
+    refused: tuple[Refused, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeConflict:
+    """Two batches changed the same exclusive key side by side; they are known by their places."""
+
+    key: str
+    first: int
+    second: int
+
+
+def conflict_between(batches: Sequence[Batch]) -> MergeConflict | None:
+    """The first pair of batches that share an exclusive key."""
+    owner: dict[str, int] = {}
+    for place, batch in enumerate(batches):
+        for key in sorted(batch.exclusive_keys):
+            if key in owner:
+                return MergeConflict(key, owner[key], place)
+        owner |= {key: place for key in batch.exclusive_keys}
+    return None
+
+
+def merged(first: Batch, second: Batch) -> Batch:
+    """Two batches that were made side by side as one; the left one's changes come first."""
+    bases = {batch.base_revision for batch in (first, second) if batch.base_revision is not None}
+    if len(bases) > 1:
+        raise StateError(f"batches of different revisions can't be merged: {sorted(bases)}")
+    conflict = conflict_between([first, second])
+    if conflict is not None:
+        raise StateError(f"both batches change {conflict.key!r}, which only one may")
+    return Batch((*first.changes, *second.changes), bases.pop() if bases else None)
+
+
+class StateStore:
+    """The state of one run, with what its thread remembers."""
+
+    def __init__(self, keys: Iterable[StateKey[Any, Any]] = (), *, revision: int = 0) -> None:
+        self._keys: dict[str, StateKey[Any, Any]] = {}
+        self._unknown: dict[StateScope, dict[str, Any]] = {scope: {} for scope in StateScope}
+        self.snapshot = Snapshot(revision)
+        self.register(keys)
+
+    def register(self, keys: Iterable[StateKey[Any, Any]]) -> None:
+        """Make keys known; what was kept for them is read now. The same key twice is one."""
+        for key in keys:
+            known = self._keys.get(key.name)
+            if known is not None and known != key:
+                raise StateError(f"two different state keys are called {key.name!r}")
+            self._keys[key.name] = key
+            if key.name in self._unknown[key.scope]:
+                self._set(key.name, _decoded(key, self._unknown[key.scope].pop(key.name)))
+
+    def commit(self, batch: Batch) -> Committed:
+        """Apply a batch: all of its keys are known and its base is now, or nothing happens."""
+        if not batch.changes:
+            return Committed(self.snapshot)
+        if batch.base_revision not in (None, self.snapshot.revision):
+            raise StateError(
+                f"the state is at revision {self.snapshot.revision}, not {batch.base_revision}"
+            )
+        for change in batch.changes:
+            if self._keys.get(change.key.name) != change.key:
+                raise StateError(f"the state key {change.key.name!r} isn't registered")
+        values, refused = dict(self.snapshot.values), []
+        for change in batch.changes:
+            key = change.key
+            before = values[key.name] if key.name in values else key.default()
+            try:
+                values[key.name] = key.apply(before, change.update)
+            except UpdateRefused as error:
+                refused.append(Refused(change, str(error)))
+        self._move_on(values)
+        return Committed(self.snapshot, tuple(refused))
+
+    def touch(self) -> None:
+        """The next revision, for something that changed outside of any key."""
+        self._move_on(dict(self.snapshot.values))
+
+    def exported(self, scope: StateScope) -> dict[str, Json]:
+        """Every persistent value of a scope as JSON, and what nobody here knows as it came."""
+        return {
+            **self._unknown[scope],
+            **{
+                name: _encoded(key, self.snapshot.values[name])
+                for name, key in self._keys.items()
+                if key.scope is scope and key.persistent and name in self.snapshot.values
+            },
+        }
+
+    def restore(self, scope: StateScope, extensions: JsonObject) -> None:
+        """Take in what was exported, in place of what this scope has. The revision stays."""
+        values = {
+            name: value
+            for name, value in self.snapshot.values.items()
+            if self._keys[name].scope is not scope
+        }
+        known = {
+            name: self._keys[name]
+            for name in extensions
+            if name in self._keys and self._keys[name].scope is scope
+        }
+        values |= {name: _decoded(key, extensions[name]) for name, key in known.items()}
+        self._unknown[scope] = {name: raw for name, raw in extensions.items() if name not in known}
+        self.snapshot = Snapshot(self.snapshot.revision, MappingProxyType(values))
+
+    def _set(self, name: str, value: Any) -> None:
+        values = {**self.snapshot.values, name: value}
+        self.snapshot = Snapshot(self.snapshot.revision, MappingProxyType(values))
+
+    def _move_on(self, values: dict[str, Any]) -> None:
+        self.snapshot = Snapshot(self.snapshot.revision + 1, MappingProxyType(values))
+
+
+def _encoded(key: StateKey[Any, Any], value: Any) -> Json:
+    try:
+        return key.encode(value)
+    except Exception as error:  # a plugin's code
+        raise StateError(
+            f"the value of state key {key.name!r} can't be written: {error}"
+        ) from error
+
+
+def _decoded(key: StateKey[Any, Any], raw: Any) -> Any:
+    try:
+        return key.decode(raw)
+    except Exception as error:  # a plugin's code
+        raise StateError(
+            f"what was stored under state key {key.name!r} can't be read: {error}"
+        ) from error
