@@ -35,4 +35,4 @@ def resolve(
     plugins = PluginSet(SHIPPED[name].made(spec, table) for name, table in spec.plugins.items())
     for plugin in plugins.plugins:
         tools |= {tool.descriptor.name: tool for tool in plugin.tools}
-    return ResolvedAgent(spec=spec, model=models.model(spec.model), tools=tools, plugins=plugins)
+    return ResolvedAgent(spec=spec, model=models.guarded(spec.model), tools=tools, plugins=plugins)

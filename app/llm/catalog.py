@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import httpx2
 
 from app.domain.errors import ConfigurationError
+from app.llm.guarded import Breakers, GuardedModel
 from app.llm.http_client import streaming_client
 from app.llm.openai_compatible import Endpoint, OpenAICompatibleModel
 from app.llm.scripted import ScriptedModel
@@ -37,6 +38,7 @@ class ModelCatalog:
         self._specs = {spec.name: spec for spec in specs}
         self._environ = environ
         self._models: dict[str, LanguageModel] = {}
+        self._breakers = Breakers()
         self._client: httpx2.AsyncClient | None = None
         self._open = AsyncExitStack()
 
@@ -55,6 +57,12 @@ class ModelCatalog:
                 )
             self._models[name] = self._build(spec)
         return self._models[name]
+
+    def guarded(self, name: str) -> LanguageModel:
+        """The model as runs ask it: behind the breaker that all of this process share."""
+        spec = self._specs.get(name)
+        endpoint = name if spec is None else spec.base_url or spec.provider
+        return GuardedModel(self.model(name), endpoint, self._breakers)
 
     def problem(self, name: str) -> str | None:
         """What keeps this model from working, as far as that shows without calling it."""

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from app.domain.events import ToolCallStart
+from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
 from app.domain.messages import Visibility
 from app.domain.runs import Done, Failed, NaturalEnd, RunStatus, Stopped
 from app.domain.tool_calls import INTERRUPTED
-from app.llm.failures import FailureKind, failed
 from app.llm.scripted import Call, Fail, Gate, Say, in_order, turn
 from tests.support.house import an_agent, of_type, replica, texts_of, types_of
 from tests.support.probes import Probe
