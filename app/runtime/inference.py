@@ -208,7 +208,7 @@ class _Inference:
             else:
                 self.answer.start_over(cause)
                 request = self._request
-            await self._wait(pause_before_recovery(cause, self._recoveries))
+            await self._wait(pause_before_recovery(cause, self._recoveries, self._policy))
             self._recoveries += 1
 
     async def _attempt(self, request: ModelRequest) -> None:

@@ -20,8 +20,6 @@ from app.runtime.ports import ModelRequest, StopReason
 IDLE_STALL = "idle stall"
 CONNECTION_RESET = "connection reset"
 PAUSE_AFTER_STALL = 0.2
-STREAM_BACKOFF_BASE = 0.5
-LONGEST_STREAM_BACKOFF = 8.0
 LENGTH_LIMIT = "length limit"
 
 _THINKS = re.compile(r"thinking|reasoning|\bo[134]\b")
@@ -51,11 +49,10 @@ def cause_of(failure: InferenceFailed) -> str:
             return f"provider {kind} mid-stream"
 
 
-def pause_before_recovery(cause: str, recoveries: int) -> float:
-    """Seconds; `recoveries` are those that were made before."""
-    if cause == IDLE_STALL:
-        return PAUSE_AFTER_STALL
-    return min(STREAM_BACKOFF_BASE * 2.0**recoveries, LONGEST_STREAM_BACKOFF)
+def pause_before_recovery(cause: str, recoveries: int, policy: RetryPolicy) -> float:
+    """Seconds; `recoveries` are those that were made before. A stall was a pause already."""
+    backoff = policy.backoff_base * 2.0**recoveries
+    return min(PAUSE_AFTER_STALL if cause == IDLE_STALL else backoff, policy.max_backoff)
 
 
 def idle_limit(policy: RetryPolicy, model: str, options: InferenceOptions) -> float:

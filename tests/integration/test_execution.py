@@ -232,7 +232,7 @@ async def test_an_answer_in_the_last_round_is_an_answer(database_url: str) -> No
 
 
 async def test_a_model_that_fails_ends_the_run_visibly(database_url: str) -> None:
-    error = failed(FailureKind.RATE_LIMITED, "slow down", retry_after=3)
+    error = failed(FailureKind.CONTENT_FILTERED, "not this")
     script = in_order(turn("so far", Fail(error)), turn("next"))
     async with replica(database_url, an_agent(), script) as house:
         run = await house.start()
