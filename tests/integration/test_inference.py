@@ -425,7 +425,7 @@ async def test_overrides_hold_after_a_takeover_and_a_resume(database_url: str) -
             await resumed.finished()
             [ticket] = await resumed.tickets()
             await resumed.decide(ticket.ticket_id, "approve")
-            await resumed.finished()
+            await resumed.finished(2)
     assert [request.options for request in script.requests] == [big, big]
 
 
