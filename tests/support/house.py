@@ -280,7 +280,7 @@ class Run:
         self.thread_id = record.thread_id
 
     async def until(self, event_type: str, count: int = 1) -> list[Event]:
-        """All that the run has said until the event came so many times."""
+        """All that the run has said until the event came so many times, in a sound order."""
         scope = following.Scope(self.record.tenant, self.thread_id, self.id, until_done=True)
         follower = following.follow(
             self.replica.database.hot,
@@ -295,6 +295,7 @@ class Run:
                 async for heard in follower.frames():
                     said += [json.loads(frame.json) for frame in heard or ()]
                     if types_of(said).count(event_type) >= count:
+                        check_run(said)
                         return said
         except TimeoutError:
             raise AssertionError(f"no {event_type} number {count} in {types_of(said)}") from None
@@ -303,10 +304,8 @@ class Run:
         raise AssertionError(f"the run ended without {event_type} number {count}: {types_of(said)}")
 
     async def finished(self, count: int = 1) -> list[Event]:
-        """All that the run has said until it came to rest so many times, in a sound order."""
-        said = await self.until("run_finish", count)
-        check_run(said)
-        return said
+        """All that the run has said until it came to rest so many times."""
+        return await self.until("run_finish", count)
 
     async def now(self) -> RunRecord:
         async with self.replica.database.reading() as connection:
