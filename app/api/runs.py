@@ -289,4 +289,5 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
         metadata=body.metadata,
         digest=body.fingerprint(),
         traceparent=traceparent,
+        frontend_tools=tuple(tool.model_dump() for tool in body.frontend_tools),
     )
