@@ -1,7 +1,7 @@
 """Tool calls: what a tool says of itself, what a call goes through, and what comes out of it."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -104,8 +104,8 @@ class ToolResult:
     message: str | None = None
     suspension: SuspensionRequest | None = None
     metadata: JsonObject | None = None
-    may_be_retried: bool = True
-    """Of an error: the same call may do better when it is tried again."""
+    may_be_retried: bool = field(default=True, compare=False)
+    """Of an error: the same call may do better when it is tried again. A hint, and never stored."""
 
     @staticmethod
     def success(tool_name: str, data: Json, message: str | None = None) -> "ToolResult":
