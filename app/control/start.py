@@ -109,6 +109,8 @@ async def start(
             return existing
     run = _new_run(desk, principal, request, agent_id)
     if request.frontend_tools:
+        if (existing := await _existing(desk, principal.tenant, request)) is not None:
+            return existing
         await _check_names(desk, run, request.frontend_tools)
     if worker is not None and request.if_thread_missing is IfThreadMissing.CREATE:
         if (started := await _start_here(desk, run, worker)) is not None:

@@ -233,6 +233,7 @@ class Replica:
         thread_id: ThreadId | None = None,
         here: bool = True,
         run_id: RunId | None = None,
+        frontend_tools: Sequence[JsonObject] = (),
     ) -> "Run":
         """Start a run, claimed by this replica or left to whoever gets its delivery."""
         request = StartRequest(
@@ -244,6 +245,7 @@ class Replica:
             if_thread_missing=IfThreadMissing.CREATE,
             metadata={},
             digest=str(len(text)),
+            frontend_tools=tuple(frontend_tools),
         )
         worker = self.worker if here else None
         started = await start_run(self.desk, worker, ANN, request)
