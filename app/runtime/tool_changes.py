@@ -72,6 +72,7 @@ def take_in(
     if not committed.refused:
         return executed
     reasons = {each.change.key.name: each.reason for each in committed.refused}
+    log.warning("state_update_refused", call_id=state.call.id, reasons=reasons)
     sentence = "; ".join(f"{key}: {reason}" for key, reason in reasons.items())
     note = f"The state refused some of its changes: {sentence}"
     return Executed(_noted(executed.result, note).with_metadata(state_refused=reasons))
