@@ -291,4 +291,5 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
         digest=body.fingerprint(),
         traceparent=traceparent,
         overrides=NO_OPTIONS if body.overrides is None else body.overrides.to_domain(),
+        frontend_tools=tuple(tool.model_dump() for tool in body.frontend_tools),
     )

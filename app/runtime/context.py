@@ -98,7 +98,7 @@ class ActiveRun:
         self._restore_state()
         self.tickets = list(self.start.tickets)
         self.open_calls = {
-            state.call.id: state for state in self.start.calls if not state.status.is_final
+            state.call.id: state for state in self.start.calls if not state.is_answered
         }
 
     @property
@@ -201,7 +201,7 @@ class ActiveRun:
 
     def _note_calls(self, calls: Sequence[CallState], calls_settled: bool) -> None:
         for state in calls:
-            if state.status.is_final:
+            if state.is_answered:
                 self.open_calls.pop(state.call.id, None)
             else:
                 self.open_calls[state.call.id] = state

@@ -248,6 +248,7 @@ class Replica:
         here: bool = True,
         run_id: RunId | None = None,
         overrides: InferenceOptions = NO_OPTIONS,
+        frontend_tools: Sequence[JsonObject] = (),
     ) -> "Run":
         """Start a run, claimed by this replica or left to whoever gets its delivery."""
         request = StartRequest(
@@ -260,6 +261,7 @@ class Replica:
             metadata={},
             digest=str(len(text)),
             overrides=overrides,
+            frontend_tools=tuple(frontend_tools),
         )
         worker = self.worker if here else None
         started = await start_run(self.desk, worker, ANN, request)
