@@ -86,7 +86,7 @@ class ActiveRun:
     open_calls: dict[CallId, CallState] = field(default_factory=dict)
     """Calls that are in the log and have no result yet."""
     unfinished: Message | None = None
-    """What was said of an answer that a cancel or a failure has cut short; not in the log yet."""
+    """What the model has said and nobody has saved: kept by the end, should one come before the next save."""
     _active_before: float = 0.0
     _began: datetime = field(init=False)
 
@@ -191,6 +191,7 @@ class ActiveRun:
             self.log.extend(made.messages)
             self.next_seq += len(entries)
             self.output = made.output
+            self.unfinished = None
             self.steps = steps
             self.in_step = self.in_step and not completes_step
             self.thread_state = thread_state
