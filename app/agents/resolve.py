@@ -1,20 +1,11 @@
 """From a spec, which may be an old one out of the database, to an agent that can run now."""
 
-from dataclasses import dataclass
-
 from app.agents.catalog import Catalog
 from app.domain.agents import AgentSpec
 from app.llm.catalog import ModelCatalog
 from app.plugins.shipped import SHIPPED
-from app.runtime.agent import ResolvedAgent
+from app.runtime.agent import ResolvedAgent, Unresolvable
 from app.runtime.plugins import PluginSet
-
-
-@dataclass(frozen=True, slots=True)
-class Unresolvable:
-    """The spec can't be honoured as it is; running something like it instead is not an option."""
-
-    reason: str
 
 
 def resolve(

@@ -71,6 +71,7 @@ class ToExecute:
     messages: tuple[Message, ...]
     first_message_seq: int
     event_seq: int
+    thread_state: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | 
     first = admitted.first_message_seq
     desk.publisher.publish(Batch(run.tenant, run.thread_id, run.id, admitted.event_seq, said, now))
     record = _record(run, Running(worker), now, admitted.event_seq, first_seq=first)
-    return ToExecute(record, run.messages, first, admitted.event_seq)
+    return ToExecute(record, run.messages, first, admitted.event_seq, admitted.thread_state)
 
 
 async def _existing(desk: Desk, tenant: Tenant, request: StartRequest) -> Existing | None:
