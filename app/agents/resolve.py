@@ -14,16 +14,35 @@ def resolve(
     """The agent with its model and its tools, or what is missing."""
     missing = [name for name in spec.tools if name not in catalog.tools]
     reasons = [f"there is no tool {name!r} any more" for name in missing]
-    model_problem = models.problem(spec.model)
     reasons += [
         f"there is no plugin {name!r} any more" for name in spec.plugins if name not in SHIPPED
     ]
-    if model_problem is not None:
-        reasons.append(model_problem)
+    reasons += [
+        problem for name in models_of(spec) if (problem := models.problem(name)) is not None
+    ]
     if reasons:
         return Unresolvable(f"agent {spec.id!r} can't run: {'; '.join(reasons)}")
-    tools = {name: catalog.tools[name] for name in spec.tools}
     plugins = PluginSet(SHIPPED[name].made(spec, table) for name, table in spec.plugins.items())
+    tools = {name: catalog.tools[name] for name in spec.tools}
     for plugin in plugins.plugins:
         tools |= {tool.descriptor.name: tool for tool in plugin.tools}
-    return ResolvedAgent(spec=spec, model=models.model(spec.model), tools=tools, plugins=plugins)
+    return ResolvedAgent(
+        spec=spec,
+        model=models.model(spec.model),
+        tools=tools,
+        plugins=plugins,
+        summarizer=None
+        if plugins.compaction is None
+        else models.model(plugins.compaction.model or spec.model),
+    )
+
+
+def models_of(spec: AgentSpec) -> list[str]:
+    """The names of all models that an agent needs, its own first."""
+    named = [
+        model
+        for name, table in spec.plugins.items()
+        if name in SHIPPED
+        for model in SHIPPED[name].config.model_validate(table).models.values()
+    ]
+    return [spec.model, *(name for name in named if name != spec.model)]

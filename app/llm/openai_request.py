@@ -20,8 +20,8 @@ from app.domain.messages import (
     UnknownBlock,
     UrlSource,
 )
+from app.domain.placeholders import in_words, placeholder
 from app.domain.tool_calls import ToolDescriptor
-from app.llm.placeholders import in_words, placeholder
 from app.runtime.ports import ModelRequest
 
 

@@ -45,8 +45,8 @@ from app.domain.messages import (
     UnknownBlock,
     UrlSource,
 )
+from app.domain.placeholders import in_words, placeholder
 from app.llm.failures import FailureKind, failed
-from app.llm.placeholders import in_words, placeholder
 from app.runtime.ports import ModelRequest
 
 _Url: TypeAlias = type[ImageUrl] | type[AudioUrl] | type[VideoUrl] | type[DocumentUrl]

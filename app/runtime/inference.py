@@ -20,18 +20,18 @@ from app.domain.json_values import storable, storable_text
 from app.domain.messages import ToolCall
 from app.domain.runs import Usage
 from app.runtime.context import ActiveRun
+from app.runtime.phases import NOTHING_ASKED, Asked
 from app.runtime.ports import (
     CallArguments,
     CallOpened,
     Finished,
     ModelChunk,
-    ModelRequest,
     ReasoningChunk,
     StopReason,
     TextChunk,
     TokenUsage,
 )
-from app.runtime.provider_view import provider_view
+from app.runtime.request import request_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +53,10 @@ class _OpenCall:
     arguments: list[str] = field(default_factory=list)
 
 
-async def infer(run: ActiveRun) -> Reply:
+async def infer(run: ActiveRun, asked: Asked = NOTHING_ASKED) -> Reply:
     """Stream one answer. Its partial text is said already when this is interrupted or fails."""
     agent = run.agent
-    request = ModelRequest(
-        system_prompt=agent.spec.system_prompt,
-        messages=provider_view(run.log),
-        tools=[tool.descriptor for _, tool in sorted(agent.tools.items())],
-    )
+    request = request_for(run, asked, agent.spec.options)
     began = run.clock.now()
     collected = _Collected(run)
     async with run.interruption.interruptible(), agent.model.stream(request) as stream:

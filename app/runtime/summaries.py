@@ -51,7 +51,7 @@ def with_summary_in_place(log: Sequence[LoggedMessage]) -> list[Message]:
     before, after = log[: stretch.start], log[stretch.stop :]
     return [
         *(entry.message for entry in before if summary_of(entry.message) is None),
-        _as_shown(stretch.summary),
+        as_shown(stretch.summary),
         *(entry.message for entry in after if summary_of(entry.message) is None),
     ]
 
@@ -104,7 +104,8 @@ def _seq(entry: LoggedMessage) -> int:
     return entry.seq
 
 
-def _as_shown(message: Message) -> Message:
+def as_shown(message: Message) -> Message:
+    """A summary as models read it."""
     text = "".join(block.text for block in message.content if isinstance(block, Summary))
     return replace(
         message, content=(Text(f"<conversation-summary>\n{text}\n</conversation-summary>"),)
