@@ -88,7 +88,7 @@ def require_working_models(file: Path, catalog: Catalog, models: ModelCatalog) -
     problems = [
         f"{file}: agents.{spec.id}: {problem}; an agent of your own file must be able to run"
         for spec in catalog.agents.values()
-        for model in models_of(spec)
+        for model in models_of(spec, catalog)
         if (problem := models.problem(model)) is not None
     ]
     if problems:

@@ -3,7 +3,7 @@
 from app.agents.catalog import Catalog
 from app.domain.agents import AgentSpec
 from app.llm.catalog import ModelCatalog
-from app.plugins.shipped import SHIPPED
+from app.plugins.shipped import built_in
 from app.runtime.agent import ResolvedAgent, Unresolvable
 from app.runtime.plugins import PluginSet
 
@@ -15,15 +15,20 @@ def resolve(
     missing = [name for name in spec.tools if name not in catalog.tools]
     reasons = [f"there is no tool {name!r} any more" for name in missing]
     reasons += [
-        f"there is no plugin {name!r} any more" for name in spec.plugins if name not in SHIPPED
+        f"there is no plugin {name!r} any more"
+        for name in spec.plugins
+        if name not in catalog.plugins
     ]
     reasons += [
-        problem for name in models_of(spec) if (problem := models.problem(name)) is not None
+        problem
+        for name in models_of(spec, catalog)
+        if (problem := models.problem(name)) is not None
     ]
     if reasons:
         return Unresolvable(f"agent {spec.id!r} can't run: {'; '.join(reasons)}")
-    plugins = PluginSet(SHIPPED[name].made(spec, table) for name, table in spec.plugins.items())
     tools = {name: catalog.tools[name] for name in spec.tools}
+    named = [catalog.plugins[name].made(spec, table) for name, table in spec.plugins.items()]
+    plugins = PluginSet([*built_in(spec), *named])
     for plugin in plugins.plugins:
         tools |= {tool.descriptor.name: tool for tool in plugin.tools}
     return ResolvedAgent(
@@ -37,12 +42,12 @@ def resolve(
     )
 
 
-def models_of(spec: AgentSpec) -> list[str]:
+def models_of(spec: AgentSpec, catalog: Catalog) -> list[str]:
     """The names of all models that an agent needs, its own first."""
     named = [
         model
         for name, table in spec.plugins.items()
-        if name in SHIPPED
-        for model in SHIPPED[name].config.model_validate(table).models.values()
+        if name in catalog.plugins
+        for model in catalog.plugins[name].config.model_validate(table).models.values()
     ]
     return [spec.model, *(name for name in named if name != spec.model)]

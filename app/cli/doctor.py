@@ -78,7 +78,7 @@ async def _agents(findings: _Findings, settings: Settings) -> None:
         findings.fine("agents", ", ".join(catalog.agents))
     except ConfigurationError as error:
         findings.problem("agents", str(error))
-    used = {name for spec in catalog.agents.values() for name in models_of(spec)}
+    used = {name for spec in catalog.agents.values() for name in models_of(spec, catalog)}
     for spec in models.specs:
         problem = models.problem(spec.name)
         if problem is None:

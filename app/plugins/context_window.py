@@ -145,11 +145,11 @@ def _build(_: AgentSpec, config: ContextWindow) -> Plugin:
 
     compaction = config.compaction
     return Plugin(
-        name=CONTEXT_WINDOW.name,
+        name=KIND.name,
         transform=transform,
         compaction=compaction,
         keys=() if compaction is None else (FAILURES,),
     )
 
 
-CONTEXT_WINDOW = PluginKind(name="context_window", config=ContextWindow, build=_build)
+KIND = PluginKind(name="context_window", config=ContextWindow, build=_build)

@@ -125,11 +125,11 @@ async def _answer(plugin: str, hook: Hook, view: HookView) -> Sequence[Request]:
     try:
         requests = await hook(view)
     except Exception as error:  # a plugin's code
-        raise PluginFailed(plugin, view.phase, f"{type(error).__name__}: {error}") from error
+        raise PluginFailed(plugin, view.phase.value, f"{type(error).__name__}: {error}") from error
     for request in requests:
         if not isinstance(request, OFFERED[view.phase]):
             raise PluginFailed(
-                plugin, view.phase, f"{type(request).__name__} can't be asked for there"
+                plugin, view.phase.value, f"{type(request).__name__} can't be asked for there"
             )
     return requests
 
@@ -138,7 +138,7 @@ def _commit(run: ActiveRun, phase: Phase, requests: Sequence[Request]) -> None:
     try:
         run.change_state(_batch(requests))
     except StateError as error:
-        raise PluginFailed("state", phase, str(error)) from error
+        raise PluginFailed("state", phase.value, str(error)) from error
 
 
 def _batch(requests: Sequence[Request]) -> Batch:

@@ -8,9 +8,8 @@ import pytest
 from app.agents.demo import demo_catalog
 from app.agents.resolve import resolve
 from app.domain.ids import AgentId
-from app.runtime.agent import Unresolvable
 from app.llm.catalog import ModelCatalog
-from app.runtime.agent import ResolvedAgent
+from app.runtime.agent import ResolvedAgent, Unresolvable
 
 pytestmark = pytest.mark.anyio
 
