@@ -156,7 +156,7 @@ class Execution:
         try:
             ending = await self._advance(run)
             self._report(ending)
-            outlives = isinstance(ending, Finished) and run.compaction.is_busy
+            outlives = isinstance(ending, Finished) and run.compaction.is_owing
         finally:
             if outlives:
                 self.begin(self._keep_late_summary(run.compaction))

@@ -87,8 +87,9 @@ class Compaction:
             self._task = self._begin(work)
 
     @property
-    def is_busy(self) -> bool:
-        return self._task is not None
+    def is_owing(self) -> bool:
+        """Something is under way, or ready and not saved."""
+        return self._task is not None or self._outcome is not None
 
     def take(self) -> Outcome:
         """What is ready for the commit at hand."""
