@@ -33,12 +33,12 @@ def resolve(
         tools |= {tool.descriptor.name: tool for tool in plugin.tools}
     return ResolvedAgent(
         spec=spec,
-        model=models.model(spec.model),
+        model=models.guarded(spec.model),
         tools=tools,
         plugins=plugins,
         summarizer=None
         if plugins.compaction is None
-        else models.model(plugins.compaction.model or spec.model),
+        else models.guarded(plugins.compaction.model or spec.model),
     )
 
 
