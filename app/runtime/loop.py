@@ -162,7 +162,8 @@ async def _step(run: ActiveRun) -> Ending | None:
     asked = await ask(run, Phase.BEFORE_INFERENCE)
     if asked.stop is not None:
         return await finish(run, asked.stop)
-    reply = await infer(run)
+    run.compaction.consider(run.agent, run.log, run.state.snapshot)
+    reply = await infer(run, asked)
     said = _assistant_message(run, reply)
     run.unfinished = replace(said, tool_calls=()) if reply.text.strip() else None
     asked = await ask(run, Phase.AFTER_INFERENCE, answer=said)
