@@ -49,7 +49,7 @@ _FOLLOW_UP = 0.05
 _LONG_AGO = "UPDATE workers SET heartbeat_at = now() - interval '1 day' WHERE id = $1"
 
 
-class _OneModel(ModelCatalog):
+class OneModel(ModelCatalog):
     """The same model under whatever name an agent asks for."""
 
     def __init__(self, model: LanguageModel) -> None:
@@ -90,7 +90,7 @@ class Replica:
         self.publisher = Publisher(self.hub, self.relay)
         self.outgoing = Outgoing(database, self.publisher, clock)
         self.writer = Writer(database, self.publisher, self.outgoing, clock)
-        self.roster = Roster(catalog, _OneModel(ScriptedModel("scripted", script)), database)
+        self.roster = Roster(catalog, OneModel(ScriptedModel("scripted", script)), database)
         self.desk = Desk(
             database=database,
             outgoing=self.outgoing,
