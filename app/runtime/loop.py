@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
+import structlog
+
 from app import telemetry
 from app.domain.checkpoints import DecidedMeanwhile
-from app.domain.errors import OwnershipLost
+from app.domain.errors import OwnershipLost, PluginFailed
 from app.domain.events import RunFinish, RunStart, StepStart, StreamReset
 from app.domain.identity import run_identity
 from app.domain.messages import Message, Role, Text, ToolCall, Visibility
@@ -42,9 +44,15 @@ from app.domain.tool_calls import (
 )
 from app.runtime.cancellation import Interrupted, Wish
 from app.runtime.context import ActiveRun
+from app.runtime.handoff import hand_off_if_wished, take_up_work, wish_for
 from app.runtime.inference import Reply, infer
+from app.runtime.phases import ask, ask_at_the_end
+from app.runtime.plugins import Phase
 from app.runtime.resume import apply_answers, continue_cut_short
+from app.runtime.state import Batch
 from app.runtime.tool_execution import ToolRound
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +78,7 @@ Ending: TypeAlias = Finished | Suspended | HandedOver
 async def advance(run: ActiveRun) -> Ending:
     """Execute a claimed run until it is done, must wait, or is wanted elsewhere."""
     try:
-        _begin(run)
-        run.interruption.check()
-        if (ending := await _take_up(run)) is not None:
-            return ending
-        while True:
-            run.interruption.check()
-            if run.steps >= run.agent.spec.max_rounds:
-                return await finish(run, Stopped(MAX_ROUNDS, f"{run.steps} rounds were used"))
-            if (ending := await _step(run)) is not None:
-                return ending
+        return await _advance(run)
     except Interrupted as interrupted:
         match interrupted.wish:
             case Wish.CANCEL:
@@ -90,6 +89,22 @@ async def advance(run: ActiveRun) -> Ending:
                 raise OwnershipLost(run.record.id) from None
             case _:
                 assert_never(interrupted.wish)
+
+
+async def _advance(run: ActiveRun) -> Ending:
+    _begin(run)
+    take_up_work(run)
+    run.interruption.check()
+    if (ending := await _take_up(run)) is not None:
+        return ending
+    if (stop := (await ask(run, Phase.RUN_START)).stop) is not None:
+        return await finish(run, stop)
+    while True:
+        run.interruption.check()
+        if (blocked := await hand_off_if_wished(run)) is not None:
+            return await finish(run, blocked)
+        if (ending := await _step(run)) is not None:
+            return ending
 
 
 # --- beginnings -----------------------------------------------------------------------------------
@@ -134,9 +149,17 @@ async def _take_up(run: ActiveRun) -> Ending | None:
 async def _step(run: ActiveRun) -> Ending | None:
     """One inference and the calls it asks for; None when the loop goes on."""
     if not run.in_step:
+        if (stop := await _why_not_another(run)) is not None:
+            return await finish(run, stop)
         _begin_step(run)
+    asked = await ask(run, Phase.BEFORE_INFERENCE)
+    if asked.stop is not None:
+        return await finish(run, asked.stop)
     reply = await infer(run)
     said = _assistant_message(run, reply)
+    asked = await ask(run, Phase.AFTER_INFERENCE, answer=said)
+    if asked.stop is not None:
+        return await finish(run, asked.stop, _with_calls_declined(run, said))
     note = _note_of_malformed(run, reply)
     if reply.calls:
         calls = _fresh_calls(run, said.tool_calls)
@@ -145,10 +168,16 @@ async def _step(run: ActiveRun) -> Ending | None:
         round_.messages.extend(note)
         return await _end_of_step(run, round_)
     if note:
-        await run.save([said, *note], completes_step=True, calls_settled=True)
-        telemetry.steps.labels(run.agent.spec.id).inc()
-        return None
+        return await _next_step(run, ToolRound(run, [said, *note]))
+    await _close_step(run)
     return await finish(run, NaturalEnd(), [said])
+
+
+async def _why_not_another(run: ActiveRun) -> Termination | None:
+    """Whether another step would be one too many: asked before it is paid for."""
+    if run.steps >= run.agent.spec.max_rounds:
+        return Stopped(MAX_ROUNDS, f"{run.steps} rounds were used")
+    return (await ask(run, Phase.STEP_START)).stop
 
 
 def _begin_step(run: ActiveRun) -> None:
@@ -157,12 +186,37 @@ def _begin_step(run: ActiveRun) -> None:
 
 
 async def _end_of_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
-    telemetry.steps.labels(run.agent.spec.id).inc()
     if round_.questions:
+        await _close_step(run)
         await _suspend(run, round_, [])
         return Suspended()
+    return await _next_step(run, round_)
+
+
+async def _next_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
+    """Save a step whose calls all have their results; another one comes unless a plugin says no."""
+    stop = await _close_step(run)
+    if stop is not None:
+        return await finish(run, stop, round_.messages)
     await run.save(round_.messages, completes_step=True, calls_settled=True, applied=round_.applied)
     return None
+
+
+async def _close_step(run: ActiveRun) -> Termination | None:
+    """The last words of plugins on a step, before the commit that completes it."""
+    telemetry.steps.labels(run.agent.spec.id).inc()
+    asked = await ask(run, Phase.STEP_END)
+    if asked.hand_off is not None:
+        run.change_state(Batch([wish_for(asked.hand_off)]))
+    return asked.stop
+
+
+def _with_calls_declined(run: ActiveRun, said: Message) -> list[Message]:
+    """What the model said is kept, and its calls have an answer, though none of them runs."""
+    round_ = ToolRound(run, [said])
+    for state in _fresh_calls(run, said.tool_calls):
+        round_.finish(state, ToolResult.error(state.call.name, INTERRUPTED))
+    return round_.messages
 
 
 def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
@@ -239,6 +293,7 @@ async def finish(
 ) -> Finished:
     """Save the end, and say it in the same commit."""
     messages = messages or []
+    termination = await _clean_up(run, termination)
     response = _last_words(run, messages)
     state = Done(termination, run.clock.now(), response or None)
     await run.save(
@@ -257,6 +312,17 @@ async def finish(
         ),
     )
     return Finished(termination)
+
+
+async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
+    """Let plugins have their end. One that breaks is seen, but it doesn't undo a cancel or an error."""
+    try:
+        await ask_at_the_end(run)
+    except PluginFailed as error:
+        log.warning("plugin_failed", plugin=error.plugin, phase=error.phase, exc_info=True)
+        if not isinstance(termination, Cancelled | Failed):
+            return Failed("plugin_failed", str(error))
+    return termination
 
 
 async def cancel(run: ActiveRun) -> Finished:
