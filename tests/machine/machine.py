@@ -65,6 +65,8 @@ def turns(draw: st.DrawFn) -> Turn:
     return Turn((*said, *calls, *broken))
 
 
+_SCRIPTS = st.lists(turns(), max_size=4)
+_PASSES = st.sets(st.integers(0, 2), max_size=2)
 _REPLIES = st.builds(Reply, st.integers(0, 2), st.sampled_from(Action))
 _HAPPENINGS = st.lists(
     st.builds(
@@ -87,9 +89,9 @@ class ThreadMachine(RuleBasedStateMachine):
         self.player = open_player()
         self.rows: Rows
 
-    @initialize(script=st.lists(turns(), max_size=4), here=st.booleans())
-    def start(self, script: list[Turn], here: bool) -> None:
-        self._run(self.player.start(script, here=here))
+    @initialize(script=_SCRIPTS, passes=_PASSES, here=st.booleans())
+    def start(self, script: list[Turn], passes: set[int], here: bool) -> None:
+        self._run(self.player.start(script, here=here, passes=passes))
         self._look()
 
     @precondition(lambda self: not self.rows.record.is_done)
@@ -112,9 +114,9 @@ class ThreadMachine(RuleBasedStateMachine):
         self._look()
 
     @precondition(lambda self: self.rows.record.is_done)
-    @rule(script=st.lists(turns(), max_size=3), here=st.booleans())
-    def start_another(self, script: list[Turn], here: bool) -> None:
-        self._run(self.player.start(script, here=here))
+    @rule(script=_SCRIPTS, passes=_PASSES, here=st.booleans())
+    def start_another(self, script: list[Turn], passes: set[int], here: bool) -> None:
+        self._run(self.player.start(script, here=here, passes=passes))
         self._look()
 
     def teardown(self) -> None:

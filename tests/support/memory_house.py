@@ -35,7 +35,7 @@ from app.domain.runs import (
 )
 from app.domain.tickets import Ticket, TicketStatus
 from app.domain.tool_calls import INTERRUPTED, ToolResult
-from app.runtime.agent import ResolvedAgent
+from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun, Start
 from app.runtime.loop import Ending, HandedOver, advance, fail
@@ -112,7 +112,12 @@ class MemoryHouse(MemoryRows):
             losses=record.losses + is_lost,
             input=input,
         )
-        return ClaimedRun(record=self.record, next_seq=len(self.log) + 1, was=record.status)
+        return ClaimedRun(
+            record=self.record,
+            next_seq=len(self.log) + 1,
+            was=record.status,
+            thread_state=self.thread_state,
+        )
 
     async def release(self, attempt: int) -> None:
         if self.record.attempt == attempt and isinstance(self.record.state, Running):
@@ -179,7 +184,11 @@ class MemoryHouse(MemoryRows):
     # --- executing ------------------------------------------------------------------------------
 
     async def load(
-        self, claimed: ClaimedRun, agent: ResolvedAgent, interruption: Interruption
+        self,
+        claimed: ClaimedRun,
+        agent: ResolvedAgent,
+        agents: Agents,
+        interruption: Interruption,
     ) -> tuple[ActiveRun, MemoryVoice]:
         voice = MemoryVoice(self, claimed.record.attempt, interruption.abandon)
         run = ActiveRun(
@@ -193,6 +202,8 @@ class MemoryHouse(MemoryRows):
             next_seq=claimed.next_seq,
             start=self._where_it_stood(claimed),
             answers=voice,
+            agents=agents,
+            thread_state=claimed.thread_state,
         )
         return run, voice
 

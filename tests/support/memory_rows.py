@@ -8,6 +8,7 @@ from app.clock import SystemClock
 from app.domain.checkpoints import Checkpoint, Said
 from app.domain.events import AgentEvent, event_fields
 from app.domain.ids import ThreadId, TicketKey
+from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Message
 from app.domain.runs import Done, Running, RunRecord
 from app.domain.tickets import Ticket, TicketStatus
@@ -26,6 +27,7 @@ class MemoryRows:
         self.events: list[Event] = []
         self.tickets: dict[TicketKey, Ticket] = {}
         self.calls: dict[tuple[int, str], tuple[CallState, datetime | None]] = {}
+        self.thread_state: JsonObject = {}
         self.record: RunRecord
 
     def write(self, checkpoint: Checkpoint) -> None:
@@ -38,6 +40,8 @@ class MemoryRows:
             self.tickets[ticket.key] = ticket
         self.append(checkpoint.messages)
         self._write_calls(checkpoint)
+        if checkpoint.thread_state is not None:
+            self.thread_state = checkpoint.thread_state
         state = checkpoint.state
         self.record = replace(
             self.record,
@@ -94,6 +98,7 @@ class MemoryRows:
             events=tuple(self.events),
             tickets=tuple(self.tickets.values()),
             calls=tuple(state for state, _ in calls),
+            thread_state=self.thread_state,
         )
 
     def say(self, event: AgentEvent) -> None:

@@ -3,8 +3,8 @@
 Everything that happens is given by plain data, so that whatever goes wrong can be played again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
@@ -12,14 +12,18 @@ from app.dispatch.execution import MOST_LOSSES, ClaimedRun
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Action, Answer
 from app.domain.errors import OwnershipLost
+from app.domain.ids import AgentId, AgentVersion
 from app.domain.runs import WORKER_LOST, Running, Waiting
 from app.domain.tickets import Ticket
-from app.llm.scripted import Say, Turn, turn
-from app.runtime.agent import ResolvedAgent
+from app.llm.scripted import Say, Script, Turn, turn
+from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
 from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun
+from app.runtime.handoff import agent_at_work
 from app.runtime.loop import Ending, Finished, HandedOver, Suspended, write_off
+from app.runtime.plugins import HandOff, HookView, Phase, Plugin, PluginSet, Request
 from app.runtime.ports import CheckpointStore, ModelRequest
+from app.runtime.state import Change, StateKey
 from tests.support.reference import Reference
 from tests.support.thread_rows import Rows, check_rows
 from tests.support.watching import Stimulus, Watch, WatchedModel, WatchedTool, watch_over
@@ -27,6 +31,12 @@ from tests.support.watching import Stimulus, Watch, WatchedModel, WatchedTool, w
 
 StoreAs: TypeAlias = Callable[[CheckpointStore], CheckpointStore]
 """What stands in for a store, made of it."""
+
+
+TEAM = (AgentId("tester"), AgentId("other"))
+STEPS_ENDED: StateKey[int, int] = StateKey(
+    "test.steps_ended", lambda: 0, apply=lambda before, more: before + more
+)
 
 
 class Voice(Protocol):
@@ -43,7 +53,11 @@ class House(Protocol):
     async def decide(self, ticket: Ticket, answer: Answer) -> None: ...
     async def cancel(self, reason: str | None) -> None: ...
     async def load(
-        self, claimed: ClaimedRun, agent: ResolvedAgent, interruption: Interruption
+        self,
+        claimed: ClaimedRun,
+        agent: ResolvedAgent,
+        agents: Agents,
+        interruption: Interruption,
     ) -> tuple[ActiveRun, Voice]: ...
     async def advance(self, run: ActiveRun) -> Ending: ...
     async def rows(self) -> Rows: ...
@@ -94,6 +108,37 @@ class Happening:
     reply: Reply = Reply(0, Action.APPROVE)
 
 
+@dataclass(frozen=True, slots=True)
+class Team:
+    """The agents as one execution finds them; each passes the run on after the steps that say so."""
+
+    spec: AgentSpec
+    tools: Mapping[str, WatchedTool]
+    script: Script
+    passes: frozenset[int]
+    watch: Watch
+
+    async def at_version(
+        self, agent_id: AgentId, version: AgentVersion | None
+    ) -> ResolvedAgent | Unresolvable:
+        assert agent_id in TEAM
+        return ResolvedAgent(
+            spec=replace(self.spec, id=agent_id),
+            model=WatchedModel(agent_id, self.script, self.watch),
+            tools=dict(self.tools),
+            plugins=PluginSet([self._plugin(agent_id)]),
+        )
+
+    def _plugin(self, agent_id: AgentId) -> Plugin:
+        async def pass_on(view: HookView) -> Sequence[Request]:
+            await self.watch.point()
+            counted = Change(STEPS_ENDED, 1)
+            other = TEAM[1 - TEAM.index(agent_id)]
+            return [counted, HandOff(other)] if view.steps in self.passes else [counted]
+
+        return Plugin(name="relay", keys=(STEPS_ENDED,), hooks={Phase.STEP_END: pass_on})
+
+
 class Player:
     def __init__(
         self,
@@ -111,29 +156,34 @@ class Player:
         self._tools = tools
         self._store_as = store_as
         self._turns: list[Turn] = []
+        self._passes: frozenset[int] = frozenset()
         self._claimed: ClaimedRun | None = None
 
     # --- what may happen ------------------------------------------------------------------------
 
-    async def start(self, turns: Sequence[Turn], *, here: bool) -> None:
+    async def start(
+        self, turns: Sequence[Turn], *, here: bool, passes: Iterable[int] = ()
+    ) -> None:
         self._turns = list(turns)
+        self._passes = self.reference.passes = frozenset(passes)
         self._claimed = await self.house.start(here=here)
 
-    async def execute(self, happenings: Sequence[Happening] = (), *, is_eager: bool = True) -> None:
-        """Let a worker have the run, until it is at rest or the worker gone."""
+    async def execute(self, happenings: Sequence[Happening] = (), *, is_eager: bool = True) -> int:
+        """Let a worker have the run, until it is at rest or the worker gone; how many points it passed."""
         claimed = self._claimed or await self.house.claim()
         self._claimed = None
         if claimed is None:
-            return
+            return 0
         stimuli = {happening.at: self._stimulus(happening) for happening in happenings}
         watch = Watch(self.reference, stimuli, is_eager)
-        agent = ResolvedAgent(
-            spec=self._spec, model=WatchedModel(self._script, watch), tools=dict(self._tools)
-        )
-        run, voice = await self.house.load(claimed, agent, watch.interruption)
+        team = Team(self._spec, self._tools, self._script, self._passes, watch)
+        handed_to = agent_at_work(claimed.thread_state) if claimed.record.run_state else None
+        agent = await team.at_version(*(handed_to or (self._spec.id, None)))
+        assert isinstance(agent, ResolvedAgent)
+        run, voice = await self.house.load(claimed, agent, team, watch.interruption)
         if self._store_as is not None:
             run.store = self._store_as(run.store)
-        watch_over(run, watch, self._script, self._tools, voice.flush)
+        watch_over(run, watch, self._tools.values(), voice.flush)
         if claimed.record.cancel_requested_at is not None:
             watch.interruption.cancel("unwanted")
         try:
@@ -143,6 +193,7 @@ class Player:
             assert self._claimed is not None, "a run was lost that nobody has taken"
         self._check_ending(ending, watch)
         self.reference.lost()
+        return watch.points
 
     async def decide(self, reply: Reply) -> bool:
         """Answer one of the open tickets; False when there is none."""

@@ -27,12 +27,12 @@ from app.events.journal import Journal
 from app.events.outgoing import Outgoing, Publisher
 from app.events.writer import Writer
 from app.llm.scripted import ScriptedModel, in_order
-from app.runtime.agent import ResolvedAgent
+from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun
 from app.runtime.loop import Ending
 from app.runtime.ports import Tool
-from app.storage import events, hot, messages, runs, tickets, tool_calls
+from app.storage import events, hot, messages, runs, threads, tickets, tool_calls
 from app.storage.database import Database, DatabaseOptions
 from tests.support.house import ANN, OneModel
 from tests.support.thread_rows import Rows
@@ -98,7 +98,7 @@ class RealHouse:
         self.thread_id = ThreadId(new_id())
         self.run_id = RunId("")
         database, clock = office.database, SystemClock()
-        catalog = Catalog(agents={spec.id: spec}, models={}, tools=tools)
+        catalog = Catalog(agents={spec.id: spec}, models={}, tools=tools, plugins={})
         roster = Roster(catalog, OneModel(ScriptedModel("scripted", in_order())), database)
         self._bench = Workbench(
             database=database, writer=office.writer, roster=roster, clock=clock
@@ -143,6 +143,7 @@ class RealHouse:
             was=RunStatus.CREATED,
             log=log if first == 1 else None,
             is_announced=True,
+            thread_state=started.thread_state,
         )
 
     async def claim(self) -> ClaimedRun | None:
@@ -158,7 +159,10 @@ class RealHouse:
         if claimed is None:
             return None
         return ClaimedRun(
-            record=claimed.record, next_seq=claimed.next_message_seq, was=claimed.was
+            record=claimed.record,
+            next_seq=claimed.next_message_seq,
+            was=claimed.was,
+            thread_state=claimed.thread_state,
         )
 
     async def decide(self, ticket: Ticket, answer: Answer) -> None:
@@ -174,14 +178,20 @@ class RealHouse:
     # --- executing ------------------------------------------------------------------------------
 
     async def load(
-        self, claimed: ClaimedRun, agent: ResolvedAgent, interruption: Interruption
+        self,
+        claimed: ClaimedRun,
+        agent: ResolvedAgent,
+        agents: Agents,
+        interruption: Interruption,
     ) -> tuple[ActiveRun, RealVoice]:
         record, writer = claimed.record, self.office.writer
         self._execution = Execution(self._bench, claimed, asyncio.Event(), interruption)
         journal = writer.journal(
             record.tenant, record.thread_id, record.id, record.attempt, interruption.abandon
         )
-        return await self._execution._load(journal, agent), RealVoice(writer, journal)
+        run = await self._execution._load(journal, agent)
+        run.agents = agents
+        return run, RealVoice(writer, journal)
 
     async def advance(self, run: ActiveRun) -> Ending:
         return await self._execution._advance(run)
@@ -194,8 +204,10 @@ class RealHouse:
         calls = await tool_calls.of_open_step(database.hot, DEFAULT_TENANT, self.run_id)
         async with database.reading() as connection:
             record = await runs.get(connection, DEFAULT_TENANT, self.run_id)
+            thread = await threads.get(connection, DEFAULT_TENANT, self.thread_id)
             asked = await tickets.of_run(connection, DEFAULT_TENANT, self.run_id)
         assert record is not None
+        assert thread is not None
         return Rows(
             record=record,
             log=await messages.history(database.hot, DEFAULT_TENANT, self.thread_id),
@@ -212,4 +224,5 @@ class RealHouse:
             ],
             tickets=asked,
             calls=[state for state, _ in calls],
+            thread_state=thread.state or {},
         )

@@ -58,6 +58,9 @@ class Reference:
 
     tools: dict[str, Effect]
     gated: frozenset[str]
+    passes: frozenset[int] = frozenset()
+    """The steps after which the run is handed to the other agent."""
+    steps: int = 0
     calls: dict[str, Call] = field(default_factory=dict)
     tickets: dict[TicketKey, Ticket] = field(default_factory=dict)
     answers: dict[TicketKey, Answer] = field(default_factory=dict)
@@ -65,8 +68,10 @@ class Reference:
 
     # --- what is seen ---------------------------------------------------------------------------
 
-    def asked(self, request: ModelRequest) -> None:
+    def asked(self, agent: str, request: ModelRequest) -> None:
         """A model sees each call with exactly one result, right behind it, as it was run."""
+        passed_on = sum(step < self.steps for step in self.passes)
+        assert agent == ("tester", "other")[passed_on % 2], "another agent is at work"
         unanswered = self.tickets.keys() - self.answers.keys()
         assert not unanswered, "a model is asked while people are"
         expected: list[tuple[Call, CallId]] = []
@@ -129,8 +134,10 @@ class Reference:
             if message.role is Role.TOOL and message.tool_call_id not in placeholders:
                 self._settle(message, ends=isinstance(checkpoint.state, Done))
         self._check_finish(checkpoint)
+        self.steps = checkpoint.steps
         if isinstance(checkpoint.state, Done):
             self._check_end(checkpoint.state)
+            self.steps = 0
 
     def came_to_rest(self) -> None:
         """A worker is done with the run, in good order."""
@@ -145,6 +152,7 @@ class Reference:
         assert not open_calls, f"done, with calls that have no result: {open_calls}"
         self.tickets.clear()
         self.answers.clear()
+        self.steps = 0
 
     # --- what follows from it -------------------------------------------------------------------
 

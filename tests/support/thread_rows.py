@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.domain.checkpoints import materialize_output
+from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Role, message_to_json
 from app.domain.runs import (
     Created,
@@ -30,6 +31,7 @@ class Rows:
     events: Sequence[Event]
     tickets: Sequence[Ticket]
     calls: Sequence[CallState]
+    thread_state: JsonObject
 
     @property
     def open_tickets(self) -> list[Ticket]:
@@ -131,7 +133,7 @@ def borders_of(events: Sequence[Event], record: RunRecord) -> tuple[bool, int]:
 # --- to compare -----------------------------------------------------------------------------------
 
 _TIMES = {"ts", "created_at", "updated_at", "started_at", "finished_at", "applied_at", "at"}
-_CHANCE = {"duration_ms", "decision_id", "since_dispatch_id", "idempotency_key", "session_id"}
+_CHANCE = {"duration_ms", "decision_id", "since_dispatch_id", "idempotency_key", "session_id", "active_ms"}
 
 
 def comparable(rows: Rows) -> Any:
@@ -153,6 +155,7 @@ def comparable(rows: Rows) -> Any:
             "events_from": record.events_from,
         },
         "tickets": [_ticket_of(ticket) for ticket in rows.tickets],
+        "thread_state": rows.thread_state,
         "calls": [asdict(state) for state in rows.calls],
     }
     return _renamed(json.loads(json.dumps(whole, default=str)), {})

@@ -5,7 +5,7 @@ What a point is doesn't depend on time, so that the same script ends in the same
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -31,7 +31,6 @@ from app.runtime.ports import (
     LiveEvents,
     ModelChunk,
     ModelRequest,
-    Tool,
     ToolContext,
 )
 
@@ -41,7 +40,7 @@ PATIENCE = 10.0
 class Witness(Protocol):
     """Who is told what the loop does, and objects."""
 
-    def asked(self, request: ModelRequest) -> None: ...
+    def asked(self, agent: str, request: ModelRequest) -> None: ...
     def committed(self, checkpoint: Checkpoint) -> None: ...
     def handed(self, arguments: Json, context: ToolContext) -> None: ...
     def returned(self, result: ToolResult, context: ToolContext) -> None: ...
@@ -139,20 +138,17 @@ class WatchedVoice:
 
 @dataclass(slots=True)
 class WatchedModel:
-    """Plays a script, with a point before each thing it says."""
+    """Plays a script, with a point before each thing it says. It is called like its agent."""
 
+    name: str
     script: Script
     watch: Watch
-
-    @property
-    def name(self) -> str:
-        return "scripted"
 
     @asynccontextmanager
     async def stream(
         self, request: ModelRequest
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
-        self.watch.witness.asked(request)
+        self.watch.witness.asked(self.name, request)
         async with (
             ScriptedModel(self.name, self.script).stream(request) as chunks,
             aclosing(self._paced(chunks)) as paced,  # type: ignore[type-var]  # is a generator
@@ -213,19 +209,11 @@ class WatchedTool:
 def watch_over(
     run: ActiveRun,
     watch: Watch,
-    script: Script,
-    tools: Mapping[str, WatchedTool],
+    tools: Iterable[WatchedTool],
     flush: Callable[[], Awaitable[None]],
 ) -> None:
     """Put points around everything that a loaded run will touch."""
     voice = WatchedVoice(watch, run.store, run.events, run.answers, flush)
     run.store = run.events = run.answers = voice
-    for tool in tools.values():
+    for tool in tools:
         tool.watch = watch
-    offered: Mapping[str, Tool] = tools
-    run.agent = type(run.agent)(
-        spec=run.agent.spec,
-        model=WatchedModel(script, watch),
-        tools=offered,
-        plugins=run.agent.plugins,
-    )
