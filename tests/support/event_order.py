@@ -62,7 +62,8 @@ def check_heard(events: Sequence[Event]) -> None:
 
 
 def _is_the_end(event: Event) -> bool:
-    return event["event_type"] == "run_finish" and event["termination"]["type"] != "suspended"
+    is_finish: bool = event["event_type"] == "run_finish"
+    return is_finish and event["termination"]["type"] != "suspended"
 
 
 def check_run(events: Sequence[Event]) -> None:

@@ -132,6 +132,7 @@ class Team:
     def _plugin(self, agent_id: AgentId) -> Plugin:
         async def pass_on(view: HookView) -> Sequence[Request]:
             await self.watch.point()
+            await self.watch.a_moment()
             counted = Change(STEPS_ENDED, 1)
             other = TEAM[1 - TEAM.index(agent_id)]
             return [counted, HandOff(other)] if view.steps in self.passes else [counted]

@@ -88,6 +88,14 @@ class Watch:
         if stimulus is not None:
             await stimulus(self, breakable)
 
+    async def a_moment(self) -> None:
+        """Long enough for a wish to break in, where it may."""
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            turned = asyncio.Event()
+            loop.call_soon(turned.set)
+            await turned.wait()
+
     async def kill(self) -> None:
         """As by kill -9: nothing more is done by whoever stands here."""
         assert self._task is not None
