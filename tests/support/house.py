@@ -55,7 +55,7 @@ FOLLOW_UP = 0.05
 _LONG_AGO = "UPDATE workers SET heartbeat_at = now() - interval '1 day' WHERE id = $1"
 
 
-class _OneModel(ModelCatalog):
+class OneModel(ModelCatalog):
     """The same model under whatever name an agent asks for."""
 
     def __init__(self, model: LanguageModel) -> None:
@@ -72,7 +72,7 @@ class _OneModel(ModelCatalog):
 def _models(played: Script | ModelCatalog) -> ModelCatalog:
     if isinstance(played, ModelCatalog):
         return played
-    return _OneModel(ScriptedModel("scripted", played))
+    return OneModel(ScriptedModel("scripted", played))
 
 
 def an_agent(
