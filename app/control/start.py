@@ -14,6 +14,7 @@ from app.domain.errors import Conflict, Invalid, TooMany
 from app.domain.events import RunCreated, RunStart
 from app.domain.identity import run_identity
 from app.domain.ids import AgentId, InputId, RunId, Tenant, ThreadId, WorkerId
+from app.domain.inference import NO_OPTIONS, InferenceOptions, options_to_json
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message, MessageRange
 from app.domain.principals import Principal, Scope
@@ -69,6 +70,7 @@ class StartRequest:
     traceparent: str | None = None
     frontend_tools: tuple[JsonObject, ...] = ()
     """What the client can do itself: name, description and parameters of each."""
+    overrides: InferenceOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: 
             "input_message_ids": [message.id for message in request.messages],
             "input_message_count": len(request.messages),
             **({IN_REQUEST: list(request.frontend_tools)} if request.frontend_tools else {}),
+            **_overrides(request),
         },
         request_digest=request.digest,
         metadata=request.metadata,
@@ -178,6 +181,12 @@ async def _check_names(desk: Desk, run: NewRun, offered: Sequence[JsonObject]) -
             f"The agent has tools of its own called {', '.join(taken)}. Rename the frontend tools.",
             names=taken,
         )
+
+
+def _overrides(request: StartRequest) -> JsonObject:
+    if request.overrides == NO_OPTIONS:
+        return {}
+    return {"overrides": options_to_json(request.overrides)}
 
 
 async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | None:

@@ -139,7 +139,7 @@ async def _take_up(run: ActiveRun) -> Ending | None:
         await apply_answers(run, round_)
         if round_.stop is not None:
             await round_.save()
-            return await finish(run, round_.stop, _open_calls_answered(run))
+            return await finish(run, round_.stop, _loose_ends(run))
         waiting_for = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
         if not waiting_for and not round_.questions:
             await round_.save(calls_settled=True)
@@ -167,7 +167,7 @@ async def _step(run: ActiveRun) -> Ending | None:
     asked = await ask(run, Phase.AFTER_INFERENCE, answer=said)
     if asked.stop is not None:
         return await finish(run, asked.stop, _with_calls_declined(run, said))
-    note = _note_of_malformed(run, reply)
+    note = _note_of_vain_calls(run, reply)
     if reply.calls:
         calls = _fresh_calls(run, said.tool_calls)
         round_ = ToolRound(run, [said], calls)
@@ -241,17 +241,15 @@ def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
     )
 
 
-def _note_of_malformed(run: ActiveRun, reply: Reply) -> list[Message]:
-    """Ask again for calls whose arguments weren't JSON; people don't see this."""
-    if not reply.malformed:
+def _note_of_vain_calls(run: ActiveRun, reply: Reply) -> list[Message]:
+    """Tell the model of calls that couldn't be made; people don't see this."""
+    if reply.note is None:
         return []
-    names = ", ".join(reply.malformed)
-    text = f"The arguments of your call to {names} were not valid JSON. Issue it again with valid JSON."
     return [
         Message(
             id=run.new_message_id(),
             role=Role.USER,
-            content=(Text(text),),
+            content=(Text(reply.note),),
             visibility=Visibility.INTERNAL,
         )
     ]
@@ -343,12 +341,12 @@ async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
 
 async def cancel(run: ActiveRun) -> Finished:
     """End because somebody wished it."""
-    return await finish(run, Cancelled(run.interruption.reason), _open_calls_answered(run))
+    return await finish(run, Cancelled(run.interruption.reason), _loose_ends(run))
 
 
 async def fail(run: ActiveRun, code: str, detail: str) -> Finished:
     """End because something broke: visibly, and in the same shape as every end."""
-    return await finish(run, Failed(code, detail), _open_calls_answered(run))
+    return await finish(run, Failed(code, detail), _loose_ends(run))
 
 
 async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
@@ -357,9 +355,10 @@ async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
     return await fail(run, code, detail)
 
 
-def _open_calls_answered(run: ActiveRun) -> ToolRound:
-    """Give every call that has no result one that says so: the thread must take the next message."""
-    round_ = ToolRound(run)
+def _loose_ends(run: ActiveRun) -> ToolRound:
+    """Keep what was said of an unfinished answer, and give every call that has no result one that says
+    so: the thread must take the next message."""
+    round_ = ToolRound(run, [] if run.unfinished is None else [run.unfinished])
     for state in run.open_calls.values():
         round_.close(state)
     return round_

@@ -7,6 +7,7 @@ from pydantic.config import JsonDict
 
 from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
 from app.api.schemas.messages import MessageOut, NewMessage
+from app.api.schemas.overrides import OverridesIn
 from app.api.schemas.tickets import DecisionResultOut, TicketOut
 from app.control.reading import RunView
 from app.control.start import IfThreadMissing, OnActive
@@ -81,14 +82,15 @@ class StartIn(Request):
         default_factory=list,
         description="Tools that the client carries out: a call of one is a ticket to respond to.",
     )
+    overrides: OverridesIn | None = Field(
+        None, description="How this run's model is asked, in place of what its agent says."
+    )
 
     def fingerprint(self) -> str:
         """The same for a repetition of this request, whatever order its fields came in."""
-        body = self.model_dump(mode="json", exclude={"run_id"})
-        if not self.frontend_tools:
-            # As of requests that were made before there was such a field.
-            del body["frontend_tools"]
-        return digest(body)
+        # A field that came later counts only when it is used: older requests keep their fingerprint.
+        later = {name for name in ("overrides", "frontend_tools") if not getattr(self, name)}
+        return digest(self.model_dump(mode="json", exclude={"run_id", *later}))
 
 
 class RangeOut(Answer):
