@@ -147,7 +147,7 @@ async def _take_up(run: ActiveRun) -> Ending | None:
         if await _suspend(run, round_, waiting_for):
             return Suspended()
         fresh = await run.answers.unapplied()
-        run.tickets = [ticket for ticket in fresh if ticket.key not in round_.applied]
+        run.tickets = [ticket for ticket in fresh if ticket.key not in round_.used]
 
 
 # --- a step ---------------------------------------------------------------------------------------
@@ -282,16 +282,14 @@ async def _suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticke
     opened = [question.ticket for question in round_.questions]
     waiting = Waiting(waiting_reason("suspended"), "suspended")
     states = [*round_.changed.values(), *(question.state for question in round_.questions)]
+    messages, said = round_.with_questions()
     answer = await run.save(
-        [*round_.messages, *(question.placeholder for question in round_.questions)],
+        messages,
         state=waiting,
         completes_step=run.in_step,
-        said=[
-            *round_.said,
-            *(event for question in round_.questions for event in question.said),
-        ],
+        said=said,
         calls=tuple({state.call.id: state for state in states}.values()),
-        applied=round_.applied,
+        applied=round_.used,
         opened=opened,
         finish=RunFinish(
             identity=run_identity(run.record),

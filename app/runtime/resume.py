@@ -8,6 +8,7 @@ from app.domain.tickets import Ticket, ticket_order
 from app.domain.tool_calls import CallState, CallStatus, ToolResult, result_of_response
 from app.runtime.context import ActiveRun
 from app.runtime.tool_calls import settle
+from app.runtime.tool_changes import executed_before
 from app.runtime.tool_execution import Executed, Resumption
 from app.runtime.tool_gate import judge
 from app.runtime.tool_round import BROKEN_OFF, ToolRound
@@ -27,7 +28,7 @@ async def continue_cut_short(run: ActiveRun, round_: ToolRound) -> None:
             if ticket.call_id == state.call.id and ticket.decision is not None
         ]
         if not state.effect.may_be_rerun:
-            round_.applied.extend(answered)
+            round_.asked_again.extend(answered)
             await round_.ask_for_outcome(state)
         elif not answered:
             await round_.execute(state, resumed=True)
@@ -38,18 +39,22 @@ async def apply_answers(run: ActiveRun, round_: ToolRound) -> None:
 
     Calls that a person took back go first, then the others in the order in which a waiting run lists
     them, each alone. What hasn't been saved stays in the round, unless it is broken off. An answer
-    counts as applied once its call has a result: until then a crash must not take it away. When the run
-    shall end, the answers that are left aren't used any more.
+    counts as applied once its call has a result, or another question that is durable: until then a crash
+    must not take it away. When the run shall end, the answers that are left aren't used any more.
     """
     states = dict(run.open_calls)
-    answered = [ticket for ticket in run.tickets if ticket.key not in round_.applied]
+    answered = [ticket for ticket in run.tickets if ticket.key not in round_.used]
     try:
         for ticket in sorted(answered, key=_cancels_first):
             if round_.stop is not None:
                 return
             if ticket.decision is not None and ticket.call_id is not None:
                 await _apply(round_, states[ticket.call_id], ticket, ticket.decision)
-                round_.applied.append(ticket.key)
+                is_asked_again = any(
+                    question.state.call.id == ticket.call_id for question in round_.questions
+                )
+                used = round_.asked_again if is_asked_again else round_.applied
+                used.append(ticket.key)
     except BROKEN_OFF:
         await round_.save()
         raise
@@ -84,6 +89,11 @@ async def _apply(round_: ToolRound, state: CallState, ticket: Ticket, decision: 
 async def _run_answered(round_: ToolRound, state: CallState, resumption: Resumption) -> None:
     """Run a call that a person let pass. The gate is asked again: it may be another call by now, the
     tool may have changed, and what the plugins know, too."""
+    if state.untold is not None:
+        # It has run and asked again, and a worker was lost before that question was open.
+        before = executed_before(round_.run, state, state.untold)
+        await round_.finish(state, before, resumed=True)
+        return
     verdict = await judge(
         round_.run, state, was_approved=True, resume_input=resumption.resume_input
     )

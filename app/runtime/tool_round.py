@@ -5,21 +5,17 @@ finished call is never executed again, and one that was cut short is known to be
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-import structlog
+from dataclasses import replace
 
 from app import telemetry
-from app.clock import new_id
 from app.domain.checkpoints import Saved
 from app.domain.errors import PluginFailed
-from app.domain.events import AgentEvent, TicketOpened, ToolCallDone, ToolCallResumed
+from app.domain.events import AgentEvent, ToolCallDone, ToolCallResumed
 from app.domain.ids import CallId, TicketKey
 from app.domain.json_values import Json, JsonObject
-from app.domain.messages import Message
+from app.domain.messages import Message, Role
 from app.domain.runs import Termination
-from app.domain.tickets import Ticket, TicketKind, ticket_for, ticket_name, ticket_to_json
-from app.domain.times import wire_time
+from app.domain.tickets import TicketKind
 from app.domain.tool_calls import (
     INTERRUPTED,
     CallState,
@@ -37,23 +33,10 @@ from app.runtime.state import Batch
 from app.runtime.tool_changes import SideBySide, executed_before, take_in, updates_of
 from app.runtime.tool_execution import Executed, Resumption, execute
 from app.runtime.tool_gate import as_it_would_run
-
-OUTCOME_UNKNOWN_ACTION = "tool:OutcomeUnknown"
-
-log = structlog.get_logger(__name__)
+from app.runtime.tool_questions import Question, outcome_unknown, question
 
 BROKEN_OFF = (Interrupted, PluginFailed)
 """What may end a round in the middle: what has become of its calls until then is saved first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A call that waits for a person, with all that is said once its ticket is durable."""
-
-    state: CallState
-    ticket: Ticket
-    placeholder: Message
-    said: tuple[AgentEvent, ...]
 
 
 class ToolRound:
@@ -72,7 +55,10 @@ class ToolRound:
         self.said: list[AgentEvent] = []
         self.changed: dict[CallId, CallState] = {state.call.id: state for state in calls}
         self.applied: list[TicketKey] = []
+        self.asked_again: list[TicketKey] = []
+        """Answers whose calls have a new question: they count as applied once that is durable."""
         self.questions: list[Question] = []
+        self._places: dict[CallId, int] = {}
         self.stop: Termination | None = None
         """Why the run shall end after this round: the first who asked for it counts."""
         self.side_by_side: SideBySide | None = None
@@ -123,6 +109,8 @@ class ToolRound:
         """Give the call its result, or let it wait when the result is a question."""
         taken = take_in(self.run, state, executed, self.side_by_side)
         if taken.result.suspension is not None:
+            # Its changes are part of the same commit, and not made again.
+            self.keep(state, Executed(taken.result))
             await self.ask(state, taken.result.suspension, TicketKind.INPUT)
             return CallStatus.SUSPENDED
         try:
@@ -150,7 +138,7 @@ class ToolRound:
             self._tell(state, executed_before(self.run, state, state.untold))
 
     def keep(self, state: CallState, executed: Executed) -> None:
-        """Make a result durable whose turn to be told hasn't come."""
+        """Let the next commit have a result whose turn to be told hasn't come, or a question."""
         kept = KeptOutcome(executed.result, updates_of(executed.changes))
         self.changed[state.call.id] = replace(state, status=executed.status, kept=kept)
 
@@ -167,52 +155,44 @@ class ToolRound:
         kind: TicketKind,
         evidence: JsonObject | None = None,
     ) -> None:
-        """Ask a person. The log gets a placeholder, so that no call is ever without a message."""
-        ticket = await self._ticket(state, suspension, kind, evidence)
-        pending = ToolResult.suspended(state.call.name, suspension)
-        placeholder = pending.as_message(self.run.new_message_id(), state.call.id)
-        done = ToolCallDone(
-            state.call.id, placeholder.id, pending.to_json(), CallStatus.SUSPENDED.value
-        )
+        """Ask a person, once the run comes to rest."""
+        self._places[state.call.id] = state.position
         self.questions.append(
-            Question(
-                replace(state, status=CallStatus.SUSPENDED, kept=None),
-                ticket,
-                placeholder,
-                (done, TicketOpened(ticket_to_json(ticket))),
-            )
+            await question(self.run, state, suspension, kind, evidence, beside=self.questions)
         )
 
     async def ask_for_outcome(self, state: CallState) -> None:
         """A worker was lost over this call: only a person can find out what it did."""
-        name = state.call.name
-        marked_at = self.run.start.marked_at.get(state.call.id)
-        evidence = {
-            "idempotency_key": state.idempotency_key,
-            "started_at": None if marked_at is None else wire_time(marked_at),
-            "ran_with": state.effective_arguments,
-        }
-        await self.ask(
-            state,
-            SuspensionRequest(
-                f"Tool '{name}' was running when its worker was lost; whether it took effect is unknown",
-                action=OUTCOME_UNKNOWN_ACTION,
-                suspension_id=f"unknown_{state.call.id}",
-            ),
-            TicketKind.OUTCOME_UNKNOWN,
-            evidence,
-        )
+        request, evidence = outcome_unknown(self.run, state)
+        await self.ask(state, request, TicketKind.OUTCOME_UNKNOWN, evidence)
+
+    @property
+    def used(self) -> list[TicketKey]:
+        """Answers that aren't to be applied again."""
+        return [*self.applied, *self.asked_again]
+
+    def with_questions(self) -> tuple[list[Message], list[AgentEvent]]:
+        """What the log and the clients get when the run comes to rest; of a step, in its calls' order."""
+        messages = [*self.messages, *(each.placeholder for each in self.questions)]
+        said = [(_subject(event), event) for event in self.said]
+        said += [(each.state.call.id, event) for each in self.questions for event in each.said]
+        if self.run.in_step:
+            messages.sort(key=lambda message: self._place(message.tool_call_id, message.role))
+            said.sort(key=lambda each: self._places.get(each[0], -1))
+        return messages, [event for _, event in said]
 
     def withdraw_questions(self) -> None:
         """Nobody will be asked: the run ends."""
-        questions, self.questions = self.questions, []
-        for question in questions:
-            self.interrupt(question.state)
+        withdrawn, self.questions = self.questions, []
+        for each in withdrawn:
+            self.interrupt(each.state)
 
     # --- being saved ----------------------------------------------------------------------------
 
     async def save(self, *, completes_step: bool = False, calls_settled: bool = False) -> None:
         """Commit what has happened, without ending anything."""
+        if not (self.messages or self.said or self.changed or self.applied or calls_settled):
+            return
         answer = await self.run.save(
             self.messages,
             said=self.said,
@@ -235,31 +215,26 @@ class ToolRound:
                 ToolCallDone(state.call.id, message.id, result.to_json(), executed.status.value)
             )
 
+    def _place(self, call_id: CallId | None, role: Role) -> int:
+        """Results stand in their calls' order, behind the message that asked and before any note."""
+        if call_id is None:
+            return -1 if role is Role.ASSISTANT else len(self._places)
+        return self._places[call_id]
+
     def _answer(self, state: CallState, result: ToolResult, status: CallStatus) -> Message:
         message = result.as_message(self.run.new_message_id(), state.call.id, state.run_with)
         self.messages.append(message)
+        self._places[state.call.id] = state.position
         kept = None if self.side_by_side is None else self.side_by_side.kept_for(state)
         self.changed[state.call.id] = replace(state, status=status, kept=kept)
         telemetry.tool_calls.labels(state.call.name, status.value).inc()
         return message
 
-    async def _ticket(
-        self,
-        state: CallState,
-        suspension: SuspensionRequest,
-        kind: TicketKind,
-        evidence: JsonObject | None,
-    ) -> Ticket:
-        taken = {question.ticket.ticket_id for question in self.questions}
-        taken |= set(await self.run.answers.names_used())
-        return ticket_for(
-            state,
-            suspension,
-            key=TicketKey(new_id()),
-            run_id=self.run.record.id,
-            thread_id=self.run.record.thread_id,
-            ticket_id=ticket_name(suspension, state.call.id, taken),
-            kind=kind,
-            at=self.run.clock.now(),
-            evidence=evidence,
-        )
+
+def _subject(event: AgentEvent) -> CallId:
+    """The call that an event of a round is about."""
+    match event:
+        case ToolCallDone(id) | ToolCallResumed(id):
+            return CallId(id)
+        case _:
+            return CallId("")
