@@ -10,16 +10,26 @@ from app.domain.agents import AgentSpec
 from app.domain.decisions import Action
 from app.domain.ids import AgentId, CallId
 from app.domain.tool_calls import Effect
-from app.llm.scripted import Call, Fail, Say, Turn
 from app.llm.failures import FailureKind, failed
-from tests.support.playing import Happening, House, Kind, Player, Reply
+from app.llm.scripted import Call, Fail, Say, Turn
+from tests.support.playing import Happening, Kind, Player, Reply
 from tests.support.thread_rows import Rows, check_rows
 from tests.support.watching import WatchedTool
 
 FARTHEST = 40
 """Points of an execution at which something may happen: most have fewer."""
 
-_NAMES = ("read", "safe", "risky", "gated", "gated_safe", "asking", "asking_safe", "broken", "nobody")
+_NAMES = (
+    "read",
+    "safe",
+    "risky",
+    "gated",
+    "gated_safe",
+    "asking",
+    "asking_safe",
+    "broken",
+    "nobody",
+)
 
 
 def tools() -> dict[str, WatchedTool]:

@@ -3,8 +3,7 @@
 import asyncio
 import os
 
-import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.machine.machine import SPEC, ThreadMachine, tools
@@ -30,6 +29,4 @@ def test_every_promise_holds_in_random_scripts() -> None:
         return Player(MemoryHouse(SPEC), SPEC, tools())
 
     with asyncio.Runner() as runner:
-        run_state_machine_as_test(
-            lambda: ThreadMachine(runner, opened), settings=budget(EXAMPLES)
-        )
+        run_state_machine_as_test(lambda: ThreadMachine(runner, opened), settings=budget(EXAMPLES))

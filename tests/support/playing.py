@@ -28,7 +28,6 @@ from tests.support.reference import Reference
 from tests.support.thread_rows import Rows, check_rows
 from tests.support.watching import Stimulus, Watch, WatchedModel, WatchedTool, watch_over
 
-
 StoreAs: TypeAlias = Callable[[CheckpointStore], CheckpointStore]
 """What stands in for a store, made of it."""
 
@@ -162,9 +161,7 @@ class Player:
 
     # --- what may happen ------------------------------------------------------------------------
 
-    async def start(
-        self, turns: Sequence[Turn], *, here: bool, passes: Iterable[int] = ()
-    ) -> None:
+    async def start(self, turns: Sequence[Turn], *, here: bool, passes: Iterable[int] = ()) -> None:
         self._turns = list(turns)
         self._passes = self.reference.passes = frozenset(passes)
         self._claimed = await self.house.start(here=here)

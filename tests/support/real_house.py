@@ -100,9 +100,7 @@ class RealHouse:
         database, clock = office.database, SystemClock()
         catalog = Catalog(agents={spec.id: spec}, models={}, tools=tools, plugins={})
         roster = Roster(catalog, OneModel(ScriptedModel("scripted", in_order())), database)
-        self._bench = Workbench(
-            database=database, writer=office.writer, roster=roster, clock=clock
-        )
+        self._bench = Workbench(database=database, writer=office.writer, roster=roster, clock=clock)
         self._execution: Execution
         self._desk = Desk(
             database=database,

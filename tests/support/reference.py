@@ -1,8 +1,8 @@
 """A small model of what may become of each call: it watches an execution and objects to what may not be.
 
-    asked for ──► allowed ──► marked ──► handed to its tool ──► result, saved once
-                     ▲           (each allows the next, once; an unsafe call that was lost over needs
-                     └── a person's yes                         a new yes)
+asked for ──► allowed ──► marked ──► handed to its tool ──► result, saved once
+                 ▲           (each allows the next, once; an unsafe call that was lost over needs
+                 └── a person's yes                         a new yes)
 """
 
 from collections.abc import Sequence
