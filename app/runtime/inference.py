@@ -27,8 +27,9 @@ from app.domain.messages import CutShort, Message, Role, Text, ToolCall
 from app.runtime.answer import Answer, usage_json
 from app.runtime.cancellation import Interrupted, Wish
 from app.runtime.context import ActiveRun
+from app.runtime.phases import NOTHING_ASKED, Asked
+from app.runtime.plugins import OverrideInference
 from app.runtime.ports import ModelRequest, StopReason
-from app.runtime.provider_view import provider_view
 from app.runtime.recovery import (
     LENGTH_LIMIT,
     Plan,
@@ -39,6 +40,7 @@ from app.runtime.recovery import (
     plan_for,
     rest_of,
 )
+from app.runtime.request import request_for
 from app.runtime.retries import Attempts
 from app.runtime.silence import Silence
 from app.runtime.state import Batch, Change, StateKey
@@ -79,19 +81,15 @@ class Reply:
         return " ".join(notes) or None
 
 
-async def infer(run: ActiveRun, overrides: InferenceOptions = NO_OPTIONS) -> Reply:
+async def infer(run: ActiveRun, asked: Asked = NOTHING_ASKED) -> Reply:
     """Stream one answer. When it can't be had whole, what was said of it is left with the run.
 
-    Options are the agent's, overridden by the run's, overridden by these, which are the step's.
+    Options are the agent's, overridden by the run's, overridden by what plugins ask for in this step.
     """
-    options = run.agent.spec.options.overridden_by(_overrides_of(run)).overridden_by(overrides)
-    request = ModelRequest(
-        system_prompt=run.agent.spec.system_prompt,
-        messages=provider_view(run.log),
-        tools=[tool.descriptor for _, tool in sorted(run.agent.tools.items())],
-        options=options,
-    )
-    inference = _Inference(run, request)
+    options = run.agent.spec.options.overridden_by(_overrides_of(run))
+    for override in asked.all_of(OverrideInference):
+        options = options.overridden_by(override.options)
+    inference = _Inference(run, request_for(run, asked, options))
     began = run.clock.now()
     try:
         reply = await inference.whole_answer()
