@@ -5,7 +5,7 @@ has been given up for another worker to claim.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -33,7 +33,7 @@ from app.domain.runs import (
 from app.domain.tickets import Ticket, waiting_to_json
 from app.events.journal import Journal
 from app.events.writer import Writer
-from app.runtime.agent import ResolvedAgent, Unresolvable
+from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
 from app.runtime.cancellation import Interruption
 from app.runtime.compaction import NOTHING, Begin, Compaction
 from app.runtime.context import ActiveRun, Start
@@ -42,6 +42,7 @@ from app.runtime.loop import Ending, Finished, HandedOver, Suspended, advance, f
 from app.storage import deliveries, events, messages, runs, tickets, tool_calls
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.runs import RunKey
+from app.tools.frontend import with_frontend_tools
 
 MOST_LOSSES = 5
 """Workers that may be lost over a run without any progress before it is given up."""
@@ -82,13 +83,17 @@ class Answers:
     record: RunRecord
 
     async def unapplied(self) -> Sequence[Ticket]:
+        return [ticket for ticket in await self._all() if ticket.is_unsettled]
+
+    async def names_used(self) -> Collection[str]:
+        return {ticket.ticket_id for ticket in await self._all()}
+
+    async def _all(self) -> Sequence[Ticket]:
         """As patient as a commit: there may be results that nobody has saved yet."""
         while True:
             try:
                 async with self.bench.database.reading() as connection:
-                    return await tickets.unsettled_of_run(
-                        connection, self.record.tenant, self.record.id
-                    )
+                    return await tickets.of_run(connection, self.record.tenant, self.record.id)
             except DatabaseAway:
                 await pause(LOOK_AGAIN)
 
@@ -133,7 +138,7 @@ class Execution:
         record = self.record
         if record.cancel_requested_at is not None:
             self.interruption.cancel(await self._cancel_reason())
-        agent = await self.bench.roster.of(record.tenant).at_version(*self._agent_at_work())
+        agent = await self._agents.at_version(*self._agent_at_work())
         journal = self.bench.writer.journal(
             record.tenant,
             record.thread_id,
@@ -162,6 +167,11 @@ class Execution:
                 self.begin(self._keep_late_summary(run.compaction))
             else:
                 run.compaction.give_up()
+
+    @property
+    def _agents(self) -> Agents:
+        record = self.record
+        return with_frontend_tools(self.bench.roster.of(record.tenant), record.request)
 
     def _agent_at_work(self) -> tuple[AgentId, AgentVersion | None]:
         """Whoever the run was handed to; at its beginning, the agent that it was started with."""
@@ -237,7 +247,7 @@ class Execution:
             next_seq=self.claimed.next_seq,
             start=await self._where_it_stood(),
             answers=Answers(self.bench, record),
-            agents=self.bench.roster.of(record.tenant),
+            agents=self._agents,
             compaction=Compaction(record.id, self.begin),
             thread_state=self.claimed.thread_state,
         )

@@ -88,7 +88,7 @@ class ActiveRun:
     open_calls: dict[CallId, CallState] = field(default_factory=dict)
     """Calls that are in the log and have no result yet."""
     unfinished: Message | None = None
-    """What was said of an answer that a cancel or a failure has cut short; not in the log yet."""
+    """What the model has said and nobody has saved: kept by the end, should one come before the next save."""
     _active_before: float = 0.0
     _began: datetime = field(init=False)
 
@@ -100,7 +100,7 @@ class ActiveRun:
         self._restore_state()
         self.tickets = list(self.start.tickets)
         self.open_calls = {
-            state.call.id: state for state in self.start.calls if not state.status.is_final
+            state.call.id: state for state in self.start.calls if not state.is_answered
         }
 
     @property
@@ -201,6 +201,7 @@ class ActiveRun:
             self.log.extend(made.messages)
             self.next_seq += len(entries)
             self.output = made.output
+            self.unfinished = None
             self.steps = steps
             self.in_step = self.in_step and not completes_step
             self.thread_state = thread_state
@@ -213,7 +214,7 @@ class ActiveRun:
 
     def _note_calls(self, calls: Sequence[CallState], calls_settled: bool) -> None:
         for state in calls:
-            if state.status.is_final:
+            if state.is_answered:
                 self.open_calls.pop(state.call.id, None)
             else:
                 self.open_calls[state.call.id] = state

@@ -10,6 +10,8 @@ answer has come, the rest of it once some has.
 
 from dataclasses import dataclass, replace
 
+import structlog
+
 from app import telemetry
 from app.clock import pause
 from app.domain.errors import InferenceFailed
@@ -47,6 +49,8 @@ CONTINUATIONS: StateKey[int, int] = StateKey(
     "__runtime.continuations", lambda: 0, apply=lambda made, more: made + more
 )
 """How often the run has asked for the rest of an answer that its length limit had cut."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +203,7 @@ class _Inference:
                 return self.answer.keep_whole_calls(cause)
             if self._recoveries >= self._policy.max_stream_retries:
                 raise failed(FailureKind.STREAM_INTERRUPTED, f"{cause}: {broken.detail}")
+            log.info("answer_broke_off", model=self.attempts.model, cause=cause, plan=plan.value)
             self._count_recovery(plan)
             if plan is Plan.CONTINUE:
                 dropped = self.answer.drop_calls(cause)
@@ -230,6 +235,7 @@ class _Inference:
 
     async def _wait_to_retry(self, failure: InferenceFailed) -> None:
         seconds = self.attempts.pause_after(failure)
+        log.info("model_asked_again", model=self.attempts.model, after=failure.kind, wait=seconds)
         telemetry.inference_retries.labels(self._run.agent.model.name, failure.kind).inc()
         await self._wait(seconds)
 

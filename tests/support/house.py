@@ -55,7 +55,7 @@ FOLLOW_UP = 0.05
 _LONG_AGO = "UPDATE workers SET heartbeat_at = now() - interval '1 day' WHERE id = $1"
 
 
-class _OneModel(ModelCatalog):
+class OneModel(ModelCatalog):
     """The same model under whatever name an agent asks for."""
 
     def __init__(self, model: LanguageModel) -> None:
@@ -72,7 +72,7 @@ class _OneModel(ModelCatalog):
 def _models(played: Script | ModelCatalog) -> ModelCatalog:
     if isinstance(played, ModelCatalog):
         return played
-    return _OneModel(ScriptedModel("scripted", played))
+    return OneModel(ScriptedModel("scripted", played))
 
 
 def an_agent(
@@ -258,6 +258,7 @@ class Replica:
         here: bool = True,
         run_id: RunId | None = None,
         overrides: InferenceOptions = NO_OPTIONS,
+        frontend_tools: Sequence[JsonObject] = (),
     ) -> "Run":
         """Start a run, claimed by this replica or left to whoever gets its delivery."""
         request = StartRequest(
@@ -270,6 +271,7 @@ class Replica:
             metadata={},
             digest=str(len(text)),
             overrides=overrides,
+            frontend_tools=tuple(frontend_tools),
         )
         worker = self.worker if here else None
         started = await start_run(self.desk, worker, ANN, request)
