@@ -4,7 +4,6 @@ A twin of the tables and of their guards, for proofs that want thousands of exec
 does what the real ones do is itself under test.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from app.clock import new_id

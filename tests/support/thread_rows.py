@@ -53,7 +53,9 @@ class Rows:
 def check_rows(rows: Rows) -> None:
     """What must be true of a thread whenever anybody looks."""
     check_thread(rows.events)
-    assert [entry.seq for entry in rows.log] == list(range(1, len(rows.log) + 1)), "a gap in the log"
+    assert [entry.seq for entry in rows.log] == list(range(1, len(rows.log) + 1)), (
+        "a gap in the log"
+    )
     _check_ranges(rows)
     _check_end(rows)
     if not isinstance(rows.record.state, Running):
@@ -94,7 +96,9 @@ def _check_end(rows: Rows) -> None:
             assert finish["termination"] == {"type": "suspended"}, "waits, and says something else"
             waiting = finish["waiting"]
             assert (waiting["reason"], waiting["message"]) == (reason.value, message)
-            still_open = [one for one in waiting["tickets"] if one["id"] in _keys(rows.open_tickets)]
+            still_open = [
+                one for one in waiting["tickets"] if one["id"] in _keys(rows.open_tickets)
+            ]
             at_rest = waiting_to_json(reason, message, rows.open_tickets, record.dispatch_id)
             assert still_open == at_rest["tickets"], "waits for other tickets than it said"
         case Done(termination):
@@ -133,10 +137,37 @@ def borders_of(events: Sequence[Event], record: RunRecord) -> tuple[bool, int]:
 # --- to compare -----------------------------------------------------------------------------------
 
 _TIMES = {"ts", "created_at", "updated_at", "started_at", "finished_at", "applied_at", "at"}
-_CHANCE = {"duration_ms", "decision_id", "since_dispatch_id", "idempotency_key", "session_id", "active_ms"}
+_CHANCE = {
+    "duration_ms",
+    "decision_id",
+    "since_dispatch_id",
+    "idempotency_key",
+    "session_id",
+    "active_ms",
+}
 
 
-def comparable(rows: Rows) -> Any:
+def check_same(one: Rows, other: Rows) -> None:
+    """Two stores keep the same of the same script."""
+    difference = _difference(_comparable(one), _comparable(other), "rows")
+    assert difference is None, difference
+
+
+def _difference(one: Any, other: Any, place: str) -> str | None:
+    match one, other:
+        case dict(), dict() if one.keys() == other.keys():
+            pairs = [(f"{place}.{key}", one[key], other[key]) for key in one]
+        case list(), list() if len(one) == len(other):
+            pairs = [
+                (f"{place}[{at}]", *pair) for at, pair in enumerate(zip(one, other, strict=True))
+            ]
+        case _:
+            return None if one == other else f"{place}: {one!r} here, {other!r} there"
+    found = (_difference(left, right, where) for where, left, right in pairs)
+    return next(filter(None, found), None)
+
+
+def _comparable(rows: Rows) -> Any:
     """The rows without their times, and with ids that say where each was first seen."""
     record = rows.record
     whole = {
