@@ -68,9 +68,9 @@ class StartRequest:
     metadata: JsonObject
     digest: str
     traceparent: str | None = None
+    overrides: InferenceOptions = NO_OPTIONS
     frontend_tools: tuple[JsonObject, ...] = ()
     """What the client can do itself: name, description and parameters of each."""
-    overrides: InferenceOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,8 @@ def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: 
             "origin": "User",
             "input_message_ids": [message.id for message in request.messages],
             "input_message_count": len(request.messages),
-            **({IN_REQUEST: list(request.frontend_tools)} if request.frontend_tools else {}),
             **_overrides(request),
+            **({IN_REQUEST: list(request.frontend_tools)} if request.frontend_tools else {}),
         },
         request_digest=request.digest,
         metadata=request.metadata,
@@ -168,6 +168,12 @@ def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: 
         lineage=Lineage(run_id),
         traceparent=request.traceparent,
     )
+
+
+def _overrides(request: StartRequest) -> JsonObject:
+    if request.overrides == NO_OPTIONS:
+        return {}
+    return {"overrides": options_to_json(request.overrides)}
 
 
 async def _check_names(desk: Desk, run: NewRun, offered: Sequence[JsonObject]) -> None:
@@ -181,12 +187,6 @@ async def _check_names(desk: Desk, run: NewRun, offered: Sequence[JsonObject]) -
             f"The agent has tools of its own called {', '.join(taken)}. Rename the frontend tools.",
             names=taken,
         )
-
-
-def _overrides(request: StartRequest) -> JsonObject:
-    if request.overrides == NO_OPTIONS:
-        return {}
-    return {"overrides": options_to_json(request.overrides)}
 
 
 async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | None:

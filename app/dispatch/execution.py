@@ -13,6 +13,7 @@ import structlog
 from app import telemetry
 from app.agents.roster import Roster
 from app.clock import Clock, pause
+from app.control.late_summary import keep_late_summary
 from app.domain.checkpoints import Checkpoint, Said
 from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.events import RunFinish, RunStart, StepEnd, StreamReset
@@ -34,6 +35,7 @@ from app.events.journal import Journal
 from app.events.writer import Writer
 from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
 from app.runtime.cancellation import Interruption
+from app.runtime.compaction import NOTHING, Begin, Compaction
 from app.runtime.context import ActiveRun, Start
 from app.runtime.handoff import agent_at_work
 from app.runtime.loop import Ending, Finished, HandedOver, Suspended, advance, fail, write_off
@@ -104,6 +106,8 @@ class Execution:
     claimed: ClaimedRun
     stopping: asyncio.Event
     """Set when this process is about to end."""
+    begin: Begin
+    """Begins what may outlive the run, in a task of the worker's."""
     interruption: Interruption = field(default_factory=Interruption)
 
     @property
@@ -153,7 +157,16 @@ class Execution:
                 )
             )
             return
-        self._report(await self._advance(run))
+        outlives = False
+        try:
+            ending = await self._advance(run)
+            self._report(ending)
+            outlives = isinstance(ending, Finished) and run.compaction.is_owing
+        finally:
+            if outlives:
+                self.begin(self._keep_late_summary(run.compaction))
+            else:
+                run.compaction.give_up()
 
     @property
     def _agents(self) -> Agents:
@@ -199,6 +212,20 @@ class Execution:
         telemetry.runs_finished.labels(self.record.agent_id, name).inc()
         log.info("activation_ended", termination=name)
 
+    async def _keep_late_summary(self, compaction: Compaction) -> None:
+        """What is summarised when the run ends serves the thread's next one; it needs no slot."""
+        record = self.record
+        outcome = await compaction.late()
+        try:
+            kept = outcome is not NOTHING and await keep_late_summary(
+                self.bench.database, record.tenant, record.thread_id, outcome
+            )
+            log.info("late_summary", kept=kept)
+        except DATABASE_AWAY as error:
+            log.warning("late_summary_lost", error=repr(error))
+        except Exception:
+            log.exception("late_summary_lost")
+
     # --- loading --------------------------------------------------------------------------------
 
     async def _load(self, journal: Journal, agent: ResolvedAgent) -> ActiveRun:
@@ -221,6 +248,7 @@ class Execution:
             start=await self._where_it_stood(),
             answers=Answers(self.bench, record),
             agents=self._agents,
+            compaction=Compaction(record.id, self.begin),
             thread_state=self.claimed.thread_state,
         )
 

@@ -4,7 +4,7 @@ Numbers: within a thread 1, 2, 3 …; on a run's stream the same numbers, growin
 `run_start` first, exactly one `run_finish`, last; steps never interleave, are counted without gap and
 end with the state; for one call start < delta* < ready < done | resumed; all `ready` of a step before
 its `inference_complete`, and that before any `done`; results in the order of their calls, questions
-likewise, and calls that were given up. Control events may stand anywhere.
+likewise. Control events may stand anywhere.
 """
 
 from collections import defaultdict
@@ -107,7 +107,7 @@ class _RunOrder:
         self._is_unsettled = False
         self._calls: dict[str, _Call] = {}
         self._asked: list[str] = []
-        self._newest: dict[str, int] = {}
+        self._newest: dict[bool, int] = {}
         self._tickets: dict[str, str] = {}
         self._last = ""
 
@@ -237,20 +237,14 @@ class _RunOrder:
         assert self._inferred or self._step is None, "done before the inference is complete"
         suspended = event["outcome"] == "suspended"
         self._calls[event["id"]] = _Call.SUSPENDED if suspended else _Call.OVER
-        if self._step is not None:
-            place, kind = self._asked.index(event["id"]), _kind_of_end(event)
-            assert place > self._newest.get(kind, -1), "done before a call that came first"
-            self._newest[kind] = place
+        was_interrupted = event.get("result", {}).get("message") == INTERRUPTED
+        # A question that is never asked, because the run ends, is settled after what had a result.
+        if self._step is not None and not was_interrupted:
+            place = self._asked.index(event["id"])
+            assert place > self._newest.get(suspended, -1), "done before a call that came first"
+            self._newest[suspended] = place
 
     def _tool_call_resumed(self, event: Event) -> None:
         stage = self._calls.get(event["target_id"])
         assert stage is _Call.SUSPENDED, "resumed, but not suspended"
         self._calls[event["target_id"]] = _Call.OVER
-
-
-def _kind_of_end(event: Event) -> str:
-    """Results are told as they come; a question, or that there is none any more, once the run rests."""
-    result = event.get("result") or {}
-    return (
-        "given up" if result.get("message") == INTERRUPTED else str(event["outcome"] == "suspended")
-    )

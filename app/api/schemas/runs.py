@@ -76,21 +76,24 @@ class StartIn(Request):
     )
     if_thread_missing: IfThreadMissing = IfThreadMissing.CREATE
     metadata: Metadata = Field(default_factory=dict)
+    overrides: OverridesIn | None = Field(
+        None, description="How this run's model is asked, in place of what its agent says."
+    )
     frontend_tools: Annotated[
         list[FrontendToolIn], Field(max_length=MOST_FRONTEND_TOOLS), AfterValidator(_all_different)
     ] = Field(
         default_factory=list,
         description="Tools that the client carries out: a call of one is a ticket to respond to.",
     )
-    overrides: OverridesIn | None = Field(
-        None, description="How this run's model is asked, in place of what its agent says."
-    )
 
     def fingerprint(self) -> str:
         """The same for a repetition of this request, whatever order its fields came in."""
-        # A field that came later counts only when it is used: older requests keep their fingerprint.
-        later = {name for name in ("overrides", "frontend_tools") if not getattr(self, name)}
-        return digest(self.model_dump(mode="json", exclude={"run_id", *later}))
+        body = self.model_dump(mode="json", exclude={"run_id"})
+        for name in ("overrides", "frontend_tools"):
+            # A field that came later counts only when it is used: older requests keep their fingerprint.
+            if not body[name]:
+                del body[name]
+        return digest(body)
 
 
 class RangeOut(Answer):
