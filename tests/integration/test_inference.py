@@ -480,3 +480,21 @@ async def test_a_plugin_overrides_the_run_for_one_step(database_url: str) -> Non
         await (await house.start(overrides=big)).finished()
     asked = [request.options for request in script.requests]
     assert asked == [big, InferenceOptions(upstream_model="big", temperature=0.0)]
+
+
+async def test_continuations_are_counted_across_a_suspension(database_url: str) -> None:
+    probe = Probe(asks=1)
+    script = in_order(
+        turn(Say(("a",)), stop_reason=MAX),
+        turn(Say(("b",)), probe.call("c1")),
+        turn(Say(("c",)), stop_reason=MAX),
+        turn(Say(("d",)), stop_reason=MAX),
+    )
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await house.start()
+        await run.finished()
+        await run.decide("c1", "approve")
+        await run.finished(2)
+        log = await run.log()
+    assert [text for role, text in texts_of(log) if role == "assistant"] == ["ab", "cd"]
+    assert len(script.requests) == 4
