@@ -64,16 +64,17 @@ def plan(
     start = _leading_system_messages(log) if old is None else old.start
     read_from = start if old is None else old.stop
     last_summary = 0 if old is None else token_estimates.of_message(old.summary)
-    stop = _furthest_stop(log, sizes, read_from, policy, policy.most_input_tokens - last_summary)
-    new = sum(sizes[read_from:stop])
-    if new < WORTH_READING:
+    room = policy.most_input_tokens - last_summary
+    stop = _furthest_stop(log, sizes, start, read_from, policy, room)
+    messages = answered([entry.message for entry in log[read_from:stop]])
+    new = [shortened(message) for message in messages if summary_of(message) is None]
+    tokens = sum(map(token_estimates.of_message, new))
+    if tokens < WORTH_READING:
         return None
-    messages = [entry.message for entry in log[read_from:stop]]
-    shown = [*([] if old is None else [as_shown(old.summary)]), *answered(messages)]
     return Plan(
         of=MessageRange(log[start].seq, log[stop - 1].seq),
-        messages=tuple(shortened(message) for message in shown if summary_of(message) is None),
-        tokens=last_summary + new,
+        messages=(*([] if old is None else [as_shown(old.summary)]), *new),
+        tokens=last_summary + tokens,
     )
 
 
@@ -93,13 +94,20 @@ def _leading_system_messages(log: Sequence[LoggedMessage]) -> int:
 def _furthest_stop(
     log: Sequence[LoggedMessage],
     sizes: Sequence[int],
+    start: int,
     read_from: int,
     policy: CompactionPolicy,
     room: int,
 ) -> int:
     """Where the stretch ends: before the messages that are kept, and where no call waits for its result."""
     pairs = pairs_of([entry.message for entry in log])
-    most = _before_recent(log, policy.keep_recent_messages)
+    of_calls_before = [
+        answer
+        for asked, answers in pairs.items()
+        for answer in answers.values()
+        if asked < start and answer >= read_from
+    ]
+    most = min(_before_recent(log, policy.keep_recent_messages), *of_calls_before, len(log))
     stop = read_from
     answered_at = -1
     for place in range(read_from, most):

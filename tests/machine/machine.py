@@ -1,19 +1,20 @@
 """The machine: Hypothesis plays whatever a thread may live through, and every step must be in order."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Action
+from app.domain.failures import FailureKind, failed
 from app.domain.ids import AgentId, CallId
 from app.domain.tool_calls import Effect
-from app.llm.failures import FailureKind, failed
 from app.llm.scripted import Call, Fail, Say, Turn
 from tests.support.playing import Happening, Kind, Player, Reply
-from tests.support.thread_rows import Rows, check_rows
+from tests.support.thread_rows import Rows, check_rows, check_same
 from tests.support.watching import WatchedTool
 
 FARTHEST = 40
@@ -91,52 +92,61 @@ _HAPPENINGS = st.lists(
 
 
 class ThreadMachine(RuleBasedStateMachine):
-    """A thread with one run after the other. `open_player` says where its rows are kept."""
+    """A thread with one run after the other. Several players do the same, and must have the same rows."""
 
-    def __init__(self, runner: asyncio.Runner, open_player: Callable[[], Player]) -> None:
+    def __init__(self, runner: asyncio.Runner, players: Sequence[Player]) -> None:
         super().__init__()
         self._run = runner.run
-        self.player = open_player()
+        self._players = players
+        self._is_sound = False
         self.rows: Rows
 
     @initialize(script=_SCRIPTS, passes=_PASSES, here=st.booleans())
     def start(self, script: list[Turn], passes: set[int], here: bool) -> None:
-        self._run(self.player.start(script, here=here, passes=passes))
-        self._look()
+        self._each(lambda player: player.start(script, here=here, passes=passes))
 
     @precondition(lambda self: not self.rows.record.is_done)
     @rule(happenings=_HAPPENINGS, is_eager=st.booleans())
     def execute(self, happenings: list[Happening], is_eager: bool) -> None:
-        is_eager = is_eager or self.player.house.is_real
-        self._run(self.player.execute(happenings, is_eager=is_eager))
-        self._look()
+        is_eager = is_eager or any(player.house.is_real for player in self._players)
+        self._each(lambda player: player.execute(happenings, is_eager=is_eager))
 
     @precondition(lambda self: bool(self.rows.open_tickets))
     @rule(reply=_REPLIES)
     def decide(self, reply: Reply) -> None:
-        assert self._run(self.player.decide(reply))
-        self._look()
+        self._each(lambda player: player.decide(reply))
 
     @precondition(lambda self: not self.rows.record.is_done)
     @rule()
     def cancel(self) -> None:
-        self._run(self.player.cancel())
-        self._look()
+        self._each(lambda player: player.cancel())
 
     @precondition(lambda self: self.rows.record.is_done)
     @rule(script=_SCRIPTS, passes=_PASSES, here=st.booleans())
     def start_another(self, script: list[Turn], passes: set[int], here: bool) -> None:
-        self._run(self.player.start(script, here=here, passes=passes))
-        self._look()
+        self._each(lambda player: player.start(script, here=here, passes=passes))
 
     def teardown(self) -> None:
         """Whatever has happened, the run comes to its end, and the thread takes the next message."""
-        if hasattr(self, "rows"):
-            self._run(self.player.settle())
-            self._run(self.player.start([], here=True))
-            rows = self._run(self.player.settle())
-            assert rows.log[-1].message.text == "That is all."
+        if self._is_sound:
+            self._each(lambda player: player.settle())
+            self._each(lambda player: player.start([], here=True))
+            self._each(lambda player: player.settle())
+            assert self.rows.log[-1].message.text == "That is all."
 
-    def _look(self) -> None:
-        self.rows = self._run(self.player.house.rows())
-        check_rows(self.rows)
+    def _each(self, act: Callable[[Player], Coroutine[Any, Any, object]]) -> None:
+        """Let every player do it, and look at what has come of it."""
+        self._is_sound = False
+        kept = [self._run(self._played(player, act)) for player in self._players]
+        self.rows = kept[0]
+        for rows in kept:
+            check_rows(rows)
+        for rows in kept[1:]:
+            check_same(self.rows, rows)
+        self._is_sound = True
+
+    async def _played(
+        self, player: Player, act: Callable[[Player], Coroutine[Any, Any, object]]
+    ) -> Rows:
+        await act(player)
+        return await player.house.rows()

@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.machine.machine import SPEC, ThreadMachine, tools
@@ -20,13 +20,16 @@ def budget(examples: int) -> settings:
         deadline=None,
         derandomize=True,
         database=None,
+        phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
 
 
 def test_every_promise_holds_in_random_scripts() -> None:
-    def opened() -> Player:
-        return Player(MemoryHouse(SPEC), SPEC, tools())
-
     with asyncio.Runner() as runner:
-        run_state_machine_as_test(lambda: ThreadMachine(runner, opened), settings=budget(EXAMPLES))
+
+        class InMemory(ThreadMachine):
+            def __init__(self) -> None:
+                super().__init__(runner, [Player(MemoryHouse(SPEC), SPEC, tools())])
+
+        run_state_machine_as_test(InMemory, settings=budget(EXAMPLES))

@@ -4,7 +4,7 @@ Everything that happens is given by plain data, so that whatever goes wrong can 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
@@ -12,30 +12,22 @@ from app.dispatch.execution import MOST_LOSSES, ClaimedRun
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Action, Answer
 from app.domain.errors import OwnershipLost
-from app.domain.ids import AgentId, AgentVersion
 from app.domain.runs import WORKER_LOST, Running, Waiting
 from app.domain.tickets import Ticket
-from app.llm.scripted import Say, Script, Turn, turn
-from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
+from app.llm.scripted import Say, Turn, turn
+from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun
 from app.runtime.handoff import agent_at_work
 from app.runtime.loop import Ending, Finished, HandedOver, Suspended, write_off
-from app.runtime.plugins import HandOff, HookView, Phase, Plugin, PluginSet, Request
 from app.runtime.ports import CheckpointStore, ModelRequest
-from app.runtime.state import Change, StateKey
 from tests.support.reference import Reference
+from tests.support.team import Team
 from tests.support.thread_rows import Rows, check_rows
-from tests.support.watching import Stimulus, Watch, WatchedModel, WatchedTool, watch_over
+from tests.support.watching import Stimulus, Watch, WatchedTool, watch_over
 
 StoreAs: TypeAlias = Callable[[CheckpointStore], CheckpointStore]
 """What stands in for a store, made of it."""
-
-
-TEAM = (AgentId("tester"), AgentId("other"))
-STEPS_ENDED: StateKey[int, int] = StateKey(
-    "test.steps_ended", lambda: 0, apply=lambda before, more: before + more
-)
 
 
 class Voice(Protocol):
@@ -105,38 +97,6 @@ class Happening:
     kind: Kind
     hangs: bool = False
     reply: Reply = Reply(0, Action.APPROVE)
-
-
-@dataclass(frozen=True, slots=True)
-class Team:
-    """The agents as one execution finds them; each passes the run on after the steps that say so."""
-
-    spec: AgentSpec
-    tools: Mapping[str, WatchedTool]
-    script: Script
-    passes: frozenset[int]
-    watch: Watch
-
-    async def at_version(
-        self, agent_id: AgentId, version: AgentVersion | None
-    ) -> ResolvedAgent | Unresolvable:
-        assert agent_id in TEAM
-        return ResolvedAgent(
-            spec=replace(self.spec, id=agent_id),
-            model=WatchedModel(agent_id, self.script, self.watch),
-            tools=dict(self.tools),
-            plugins=PluginSet([self._plugin(agent_id)]),
-        )
-
-    def _plugin(self, agent_id: AgentId) -> Plugin:
-        async def pass_on(view: HookView) -> Sequence[Request]:
-            await self.watch.point()
-            await self.watch.a_moment()
-            counted = Change(STEPS_ENDED, 1)
-            other = TEAM[1 - TEAM.index(agent_id)]
-            return [counted, HandOff(other)] if view.steps in self.passes else [counted]
-
-        return Plugin(name="relay", keys=(STEPS_ENDED,), hooks={Phase.STEP_END: pass_on})
 
 
 class Player:

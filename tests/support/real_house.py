@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.agents.catalog import Catalog
@@ -32,7 +31,7 @@ from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun
 from app.runtime.loop import Ending
 from app.runtime.ports import Tool
-from app.storage import events, hot, messages, runs, threads, tickets, tool_calls
+from app.storage import events, hot, messages, runs, tickets, tool_calls
 from app.storage.database import Database, DatabaseOptions
 from tests.support.house import ANN, OneModel
 from tests.support.thread_rows import Rows
@@ -47,29 +46,24 @@ class _NobodyElse:
         pass
 
 
-@dataclass(frozen=True, slots=True)
 class Office:
-    """What all houses of one database share: its pools, and the writer at work."""
+    """What all houses of one database share: its pools, and the writer at work until it is closed."""
 
-    database: Database
-    publisher: Publisher
-    outgoing: Outgoing
-    writer: Writer
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        clock, self.publisher = SystemClock(), Publisher(Hub(), _NobodyElse())
+        self.outgoing = Outgoing(database, self.publisher, clock)
+        self.writer = Writer(database, self.publisher, self.outgoing, clock)
+        self._writing = asyncio.get_running_loop().create_task(self.writer.run())
 
+    @staticmethod
+    async def open(url: str) -> "Office":
+        return Office(await Database.open(url, DatabaseOptions(pool_size=2, hot_pool_size=3)))
 
-@asynccontextmanager
-async def office(url: str) -> AsyncIterator[Office]:
-    database = await Database.open(url, DatabaseOptions(pool_size=2, hot_pool_size=3))
-    clock, publisher = SystemClock(), Publisher(Hub(), _NobodyElse())
-    outgoing = Outgoing(database, publisher, clock)
-    writer = Writer(database, publisher, outgoing, clock)
-    async with asyncio.TaskGroup() as tasks:
-        at_work = tasks.create_task(writer.run())
-        try:
-            yield Office(database, publisher, outgoing, writer)
-        finally:
-            at_work.cancel()
-    await database.close()
+    async def close(self) -> None:
+        self._writing.cancel()
+        await asyncio.wait({self._writing})
+        await self.database.close()
 
 
 @dataclass(slots=True)
@@ -164,7 +158,9 @@ class RealHouse:
         )
 
     async def decide(self, ticket: Ticket, answer: Answer) -> None:
-        request = DecisionRequest(ticket.key, answer, None, None)
+        request = DecisionRequest(
+            ticket=ticket.key, answer=answer, decision_id=None, args_digest=None
+        )
         await decide(self._desk, ANN, self.run_id, [request], deliver=False)
 
     async def cancel(self, reason: str | None) -> None:
@@ -202,10 +198,11 @@ class RealHouse:
         calls = await tool_calls.of_open_step(database.hot, DEFAULT_TENANT, self.run_id)
         async with database.reading() as connection:
             record = await runs.get(connection, DEFAULT_TENANT, self.run_id)
-            thread = await threads.get(connection, DEFAULT_TENANT, self.thread_id)
             asked = await tickets.of_run(connection, DEFAULT_TENANT, self.run_id)
         assert record is not None
-        assert thread is not None
+        state = await database.hot.fetchval(
+            "SELECT state::text FROM threads WHERE id = $1", self.thread_id
+        )
         return Rows(
             record=record,
             log=await messages.history(database.hot, DEFAULT_TENANT, self.thread_id),
@@ -222,5 +219,5 @@ class RealHouse:
             ],
             tickets=asked,
             calls=[state for state, _ in calls],
-            thread_state=thread.state or {},
+            thread_state=json.loads(state or "{}"),
         )

@@ -25,6 +25,7 @@ from app.domain.tool_calls import (
     result_of_response,
 )
 from app.runtime.ports import ModelRequest, ToolContext
+from tests.support.team import TEAM
 
 _RUNS_THE_TOOL = (Action.APPROVE, Action.EDIT)
 
@@ -71,7 +72,7 @@ class Reference:
     def asked(self, agent: str, request: ModelRequest) -> None:
         """A model sees each call with exactly one result, right behind it, as it was run."""
         passed_on = sum(step < self.steps for step in self.passes)
-        assert agent == ("tester", "other")[passed_on % 2], "another agent is at work"
+        assert agent == TEAM[passed_on % 2], "another agent is at work"
         unanswered = self.tickets.keys() - self.answers.keys()
         assert not unanswered, "a model is asked while people are"
         expected: list[tuple[Call, CallId]] = []
@@ -176,7 +177,8 @@ class Reference:
         assert call.outcome is None, "a question about a finished call"
         match ticket.kind:
             case TicketKind.APPROVAL:
-                assert call.name in self.gated and not call.was_handed, "nobody needs to allow this"
+                assert call.name in self.gated, "nobody needs to allow this"
+                assert not call.was_handed, "somebody has allowed this before"
             case TicketKind.INPUT:
                 asked = call.result is not None and call.result.suspension is not None
                 assert asked, "the tool has asked nothing"

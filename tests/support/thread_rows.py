@@ -147,7 +147,27 @@ _CHANCE = {
 }
 
 
-def comparable(rows: Rows) -> Any:
+def check_same(one: Rows, other: Rows) -> None:
+    """Two stores keep the same of the same script."""
+    difference = _difference(_comparable(one), _comparable(other), "rows")
+    assert difference is None, difference
+
+
+def _difference(one: Any, other: Any, place: str) -> str | None:
+    match one, other:
+        case dict(), dict() if one.keys() == other.keys():
+            pairs = [(f"{place}.{key}", one[key], other[key]) for key in one]
+        case list(), list() if len(one) == len(other):
+            pairs = [
+                (f"{place}[{at}]", *pair) for at, pair in enumerate(zip(one, other, strict=True))
+            ]
+        case _:
+            return None if one == other else f"{place}: {one!r} here, {other!r} there"
+    found = (_difference(left, right, where) for where, left, right in pairs)
+    return next(filter(None, found), None)
+
+
+def _comparable(rows: Rows) -> Any:
     """The rows without their times, and with ids that say where each was first seen."""
     record = rows.record
     whole = {

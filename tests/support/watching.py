@@ -57,8 +57,10 @@ class Watch:
     witness: Witness
     stimuli: Mapping[int, Stimulus]
     is_eager: bool
-    """What is said is durable by the next point, instead of with the next checkpoint."""
+    """What is said is durable by the next point, instead of with the next checkpoint; and a wish is
+    heard at the next point, instead of when something really takes its time."""
     interruption: Interruption = field(default_factory=Interruption)
+    flush: Callable[[], Awaitable[None]] = field(init=False)
     points: int = 0
     is_dead: bool = False
     _task: "asyncio.Task[Any] | None" = None
@@ -86,7 +88,11 @@ class Watch:
         self.points += 1
         stimulus = self.stimuli.get(self.points)
         if stimulus is not None:
+            if self.is_eager:
+                await self.flush()
             await stimulus(self, breakable)
+        if breakable and self.is_eager and self.interruption.wish is not None:
+            await self.a_moment()
 
     async def a_moment(self) -> None:
         """Long enough for a wish to break in, where it may."""
@@ -120,7 +126,6 @@ class WatchedVoice:
     store: CheckpointStore
     events: LiveEvents
     answers: Answers
-    flush: Callable[[], Awaitable[None]]
 
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
         await self.watch.point()
@@ -140,7 +145,7 @@ class WatchedVoice:
 
     async def room(self) -> None:
         if self.watch.is_eager:
-            await self.flush()
+            await self.watch.flush()
         await self.events.room()
 
 
@@ -221,7 +226,8 @@ def watch_over(
     flush: Callable[[], Awaitable[None]],
 ) -> None:
     """Put points around everything that a loaded run will touch."""
-    voice = WatchedVoice(watch, run.store, run.events, run.answers, flush)
+    watch.flush = flush
+    voice = WatchedVoice(watch, run.store, run.events, run.answers)
     run.store = run.events = run.answers = voice
     for tool in tools:
         tool.watch = watch

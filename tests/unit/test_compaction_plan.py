@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.ids import MessageId
@@ -11,7 +11,7 @@ from app.runtime import token_estimates
 from app.runtime.call_pairs import pairs_of
 from app.runtime.compaction_plan import WORTH_READING, CompactionPolicy, Plan, plan, size_of
 from app.runtime.provider_view import provider_view
-from app.runtime.summaries import splits_a_call, summary_message
+from app.runtime.summaries import splits_a_call, summary_message, summary_of
 from tests.support.logs import call, log_of, message
 
 POLICY = CompactionPolicy(threshold=10_000, keep_recent_messages=2, most_input_tokens=100_000)
@@ -140,6 +140,7 @@ POLICIES = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(any_log(), POLICIES)
 def test_what_is_planned_fits_the_log_and_makes_the_view_shorter(
     log: list[LoggedMessage], policy: CompactionPolicy
@@ -150,15 +151,15 @@ def test_what_is_planned_fits_the_log_and_makes_the_view_shorter(
     messages = [entry.message for entry in log]
     start, stop = found.of.from_seq - 1, found.of.to_seq
     assert not splits_a_call(pairs_of(messages), start, stop)
-    after = sum(1 for m in messages[stop:] if m.role is not Role.SYSTEM or not is_summary(m))
+    after = sum(not is_summary(message) for message in messages[stop:])
     assert after >= policy.keep_recent_messages
     said = summary_message(MessageId("new"), "short", found.of)
     before, now = provider_view(log), provider_view([*log, LoggedMessage(len(log) + 1, said)])
     assert any("short" in m.text for m in now)
     assert size(now) < size(before)
-    assert ids(now)[-1:] == ids(before)[-1:]
 
 
+@settings(deadline=None)
 @given(any_log(), POLICIES)
 def test_once_summarised_a_stretch_is_not_summarised_again_by_itself(
     log: list[LoggedMessage], policy: CompactionPolicy
@@ -176,12 +177,8 @@ def test_once_summarised_a_stretch_is_not_summarised_again_by_itself(
 
 
 def is_summary(message: Message) -> bool:
-    return message.content[:1] != () and type(message.content[0]).__name__ == "Summary"
+    return summary_of(message) is not None
 
 
 def size(messages: list[Message]) -> int:
     return sum(map(token_estimates.of_message, messages))
-
-
-def ids(messages: list[Message]) -> list[str]:
-    return [m.id for m in messages]

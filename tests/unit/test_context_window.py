@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.agents.catalog import load_catalog
@@ -196,6 +196,7 @@ def leading(messages: list[Message]) -> int:
     return next((n for n, m in enumerate(messages) if m.role is not Role.SYSTEM), len(messages))
 
 
+@settings(deadline=None)
 @given(LOGS, CONFIGS, st.integers(0, 500))
 def test_calls_and_results_stay_together_whatever_is_left_out(
     log: list[Message], config: ContextWindow, taken: int
@@ -204,6 +205,7 @@ def test_calls_and_results_stay_together_whatever_is_left_out(
     assert_every_call_has_one_result(within(config, log, taken))
 
 
+@settings(deadline=None)
 @given(LOGS, CONFIGS, st.integers(0, 500))
 def test_more_than_the_recent_messages_are_shown_only_if_they_fit(
     log: list[Message], config: ContextWindow, taken: int
@@ -215,6 +217,7 @@ def test_more_than_the_recent_messages_are_shown_only_if_they_fit(
     assert size <= config.room or len(rest) <= turns_of_recent
 
 
+@settings(deadline=None)
 @given(LOGS, CONFIGS)
 def test_what_is_shown_is_the_head_and_an_end_of_the_log(
     log: list[Message], config: ContextWindow
@@ -231,6 +234,7 @@ def test_what_is_shown_is_the_head_and_an_end_of_the_log(
     )
 
 
+@settings(deadline=None)
 @given(LOGS)
 def test_a_window_that_is_wide_enough_changes_nothing(log: list[Message]) -> None:
     whole = answered(log)
@@ -238,6 +242,7 @@ def test_a_window_that_is_wide_enough_changes_nothing(log: list[Message]) -> Non
     assert within(wide, whole, 0) == whole
 
 
+@settings(deadline=None)
 @given(LOGS, CONFIGS)
 def test_a_window_applied_twice_is_applied_once(log: list[Message], config: ContextWindow) -> None:
     once = within(config, answered(log), 0)
