@@ -75,7 +75,7 @@ class ActiveRun:
     start: Start
     answers: Answers
     agents: Agents
-    compaction: Compaction
+    compaction: Compaction = field(default_factory=Compaction)
     thread_state: JsonObject = field(default_factory=dict)
     """What the thread remembers, as it was last stored."""
     state: StateStore = field(default_factory=StateStore)
