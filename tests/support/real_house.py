@@ -189,7 +189,7 @@ class RealHouse:
     ) -> tuple[ActiveRun, RealVoice]:
         record, writer = claimed.record, self.office.writer
         self._execution = Execution(
-            self._bench, claimed, asyncio.Event(), nothing_else, interruption
+            self._bench, claimed, asyncio.Event(), interruption, nothing_else
         )
         journal = writer.journal(
             record.tenant, record.thread_id, record.id, record.attempt, interruption.abandon
