@@ -237,6 +237,7 @@ class ActiveRun:
             "status": status_of(state).value,
             "step_count": steps,
             "active_ms": round(self.active_seconds * 1000),
+            "updated_at": round(self.clock.now().timestamp() * 1000),
         }
         if isinstance(state, Waiting):
             lifecycle["status_reason"] = state.message
