@@ -196,6 +196,7 @@ def _begin_step(run: ActiveRun) -> None:
 
 async def _end_of_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
     """What comes after calls: an end that somebody asked for, a rest, or the next step."""
+    await round_.secure(Phase.STEP_END)
     try:
         stop = await _close_step(run)
     except BROKEN_OFF:

@@ -17,6 +17,7 @@ from typing import TypeAlias, assert_never
 from app.domain.agents import ToolExecution
 from app.domain.runs import Blocked
 from app.domain.tool_calls import CallState, CallStatus, ToolResult
+from app.runtime.plugins import Phase
 from app.runtime.tool_changes import SideBySide, executed_before
 from app.runtime.tool_execution import Executed, execute
 from app.runtime.tool_gate import Answered, Forbidden, MustAsk, Refused, Verdict, judge
@@ -86,10 +87,11 @@ async def _stops_the_rest(round_: ToolRound, state: CallState) -> bool:
         if not state.effect.may_be_rerun:
             await round_.ask_for_outcome(state)
             return False
-    elif (verdict := await judge(round_.run, state)) is not None:
-        await settle(round_, state, verdict)
-        return isinstance(verdict, Forbidden)
     else:
+        await round_.secure(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE)
+        if (verdict := await judge(round_.run, state)) is not None:
+            await settle(round_, state, verdict)
+            return isinstance(verdict, Forbidden)
         await round_.announce(state)
     return await round_.execute(state) is CallStatus.SUSPENDED
 
@@ -200,6 +202,10 @@ class _Race:
                 self._take(*await self._over.get())
             self._take_what_came()
             left -= len(self._unsaved)
+            if self._round.will_ask(Phase.AFTER_TOOL_EXECUTE):
+                for place, executed in self._unsaved.items():
+                    self._round.keep(self._calls[place], executed)
+                await self._round.save()
             await self._turns.tell()
             self._keep()
             if left:

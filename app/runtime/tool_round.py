@@ -82,7 +82,20 @@ class ToolRound:
         await self.begin(state)
         async with self.run.interruption.interruptible():
             executed = await execute(self.run, state, self.run.state.snapshot, resumption)
+        if self.will_ask(Phase.AFTER_TOOL_EXECUTE):
+            self.keep(state, executed)
+            await self.save()
         return await self.finish(state, executed, resumed=resumed)
+
+    def will_ask(self, *phases: Phase) -> bool:
+        """Whether plugins are asked in one of these phases. That may take long: what is known is saved
+        before, so that a crash meanwhile repeats no call."""
+        return any(self.run.agent.plugins.hooks(phase) for phase in phases)
+
+    async def secure(self, *phases: Phase) -> None:
+        """Save the results that are known, if plugins come next."""
+        if self.said and self.will_ask(*phases):
+            await self.save()
 
     async def announce(self, state: CallState, resumption: Resumption | None = None) -> None:
         """Let plugins know of a call that is about to run."""
