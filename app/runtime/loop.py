@@ -162,7 +162,7 @@ async def _step(run: ActiveRun) -> Ending | None:
     asked = await ask(run, Phase.BEFORE_INFERENCE)
     if asked.stop is not None:
         return await finish(run, asked.stop)
-    run.compaction.consider(run.agent, run.log, run.state.snapshot)
+    run.compaction.consider(run.record.id, run.agent, run.log, run.state.snapshot)
     reply = await infer(run, asked)
     said = _assistant_message(run, reply)
     run.unfinished = said
