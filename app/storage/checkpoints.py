@@ -30,6 +30,7 @@ from app.domain.tickets import TicketStatus
 from app.domain.tool_calls import kept_to_json
 from app.storage import deliveries, messages, runs, threads, tickets
 from app.storage.database import Connection
+from app.storage.runs import RunKey
 from app.storage.tables import event_heads, tool_calls
 from app.storage.tables import runs as run_table
 
@@ -102,6 +103,9 @@ async def save(
             advanced |= await _admit_next(connection, checkpoint, thread.queue_length)
         else:
             advanced["queue_length"] = thread.queue_length - 1
+    elif _waits_for_answers(checkpoint) and record.cancel_requested_at is not None:
+        # The wish came too late to be heard, and at rest nobody listens: somebody has to see to it.
+        await deliveries.enqueue(connection, _key_of(checkpoint))
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
     return Saved()
 
@@ -117,6 +121,10 @@ async def silence(connection: Connection, checkpoint: Checkpoint) -> None:
         )
         .values(run_id=None, attempt=None)
     )
+
+
+def _key_of(checkpoint: Checkpoint) -> RunKey:
+    return RunKey(checkpoint.tenant, checkpoint.thread_id, checkpoint.run_id, checkpoint.attempt)
 
 
 def _waits_for_answers(checkpoint: Checkpoint) -> bool:
