@@ -29,6 +29,10 @@ tokens = Counter("holdfast_tokens_total", "Tokens, as reported by providers.", [
 tool_calls = Counter(
     "holdfast_tool_calls_total", "Tool calls that came to a result.", ["tool", "status"]
 )
+tasks_ended = Counter("holdfast_tasks_total", "Background tasks that ended.", ["tool", "status"])
+tasks_executing = Gauge(
+    "holdfast_tasks_executing", "Background tasks that this process executes now."
+)
 queue_delay = Histogram(
     "holdfast_queue_delay_seconds", "From a delivery's enqueuing to its claim.", buckets=_SECONDS
 )

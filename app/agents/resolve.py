@@ -8,6 +8,7 @@ from app.llm.catalog import ModelCatalog
 from app.plugins.shipped import SHIPPED
 from app.runtime.agent import ResolvedAgent
 from app.runtime.plugins import PluginSet
+from app.tools.background import BACKGROUND_TOOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +36,6 @@ def resolve(
     plugins = PluginSet(SHIPPED[name].made(spec, table) for name, table in spec.plugins.items())
     for plugin in plugins.plugins:
         tools |= {tool.descriptor.name: tool for tool in plugin.tools}
+    if spec.background:
+        tools = {**BACKGROUND_TOOLS, **tools}
     return ResolvedAgent(spec=spec, model=models.model(spec.model), tools=tools, plugins=plugins)

@@ -9,6 +9,7 @@ from app.clock import Clock, new_id
 from app.domain.checkpoints import (
     Checkpoint,
     CheckpointAnswer,
+    DecidedMeanwhile,
     Said,
     Saved,
     materialize_output,
@@ -26,11 +27,12 @@ from app.domain.runs import (
     status_of,
     status_reason,
 )
+from app.domain.tasks import NewTask
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import CallState
 from app.runtime.agent import ResolvedAgent
 from app.runtime.cancellation import Interruption
-from app.runtime.ports import Answers, CheckpointStore, LiveEvents
+from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents, Tasks
 
 Standing: TypeAlias = Running | Waiting | Done
 EXECUTING = Running(None)
@@ -66,6 +68,8 @@ class ActiveRun:
     next_seq: int
     start: Start
     answers: Answers
+    inbox: Inbox
+    tasks: Tasks
     in_step: bool = False
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -75,12 +79,18 @@ class ActiveRun:
     """Open ones, and answered ones that haven't been applied, as far as is known here."""
     open_calls: dict[CallId, CallState] = field(default_factory=dict)
     """Calls that are in the log and have no result yet."""
+    starting: list[NewTask] = field(default_factory=list)
+    """Tasks that begin with the next commit."""
+    unread_inputs: int = 0
+    open_tasks: int = 0
 
     def __post_init__(self) -> None:
         self.steps = self.record.steps
         self.usage = self.record.usage
         self.output = self.record.output
         self.revision = (self.record.run_state or {}).get("revision", 0)
+        self.unread_inputs = self.record.unread_inputs
+        self.open_tasks = self.record.open_tasks
         self.tickets = list(self.start.tickets)
         self.open_calls = {
             state.call.id: state for state in self.start.calls if not state.status.is_final
@@ -101,6 +111,13 @@ class ActiveRun:
 
     def new_message_id(self) -> MessageId:
         return MessageId(new_id())
+
+    async def read_inbox(self) -> None:
+        """Let what has come in meanwhile enter the log, each message once and in order."""
+        entered = await self.inbox.enter_log(self.next_seq)
+        self.log.extend(entered)
+        self.next_seq += len(entered)
+        self.unread_inputs = 0
 
     async def save(
         self,
@@ -135,6 +152,7 @@ class ActiveRun:
         if finish is not None:
             events.append(Said(StateSnapshot(self._state(state, steps)), None))
             events.append(Said(finish, None))
+        starting, self.starting = self.starting, []
         answer = await self.store.commit(
             Checkpoint(
                 tenant=self.record.tenant,
@@ -152,6 +170,7 @@ class ActiveRun:
                 calls_settled=calls_settled,
                 opened=tuple(opened),
                 applied=tuple(applied),
+                tasks=tuple(starting),
                 said=tuple(events),
             )
         )
@@ -164,6 +183,10 @@ class ActiveRun:
             self.revision += 1
             self.tickets = [t for t in (*self.tickets, *opened) if t.key not in applied]
             self._note_calls(calls, calls_settled)
+        else:
+            self.starting = [*starting, *self.starting]
+        if not isinstance(answer, DecidedMeanwhile):
+            self.unread_inputs, self.open_tasks = answer.unread_inputs, answer.open_tasks
         return answer
 
     def _note_calls(self, calls: Sequence[CallState], calls_settled: bool) -> None:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from app import telemetry
-from app.domain.checkpoints import DecidedMeanwhile
+from app.domain.checkpoints import CheckpointAnswer, DecidedMeanwhile, Saved
 from app.domain.errors import OwnershipLost
 from app.domain.events import RunFinish, RunStart, StepStart, StreamReset
 from app.domain.identity import run_identity
 from app.domain.messages import Message, Role, Text, ToolCall, Visibility
 from app.domain.runs import (
+    AWAITING_TASKS,
     MAX_ROUNDS,
     SUSPENDED,
     Cancelled,
@@ -40,6 +41,7 @@ from app.domain.tool_calls import (
     ToolResult,
     idempotency_key,
 )
+from app.runtime.background import has_answered
 from app.runtime.cancellation import Interrupted, Wish
 from app.runtime.context import ActiveRun
 from app.runtime.inference import Reply, infer
@@ -56,7 +58,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The run waits for people, and holds nothing."""
+    """The run waits for people or for its tasks, and holds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,12 @@ async def advance(run: ActiveRun) -> Ending:
         run.interruption.check()
         if (ending := await _take_up(run)) is not None:
             return ending
+        if has_answered(run) and (ending := await _come_to_rest(run)) is not None:
+            return ending
         while True:
             run.interruption.check()
+            if run.unread_inputs:
+                await run.read_inbox()
             if run.steps >= run.agent.spec.max_rounds:
                 return await finish(run, Stopped(MAX_ROUNDS, f"{run.steps} rounds were used"))
             if (ending := await _step(run)) is not None:
@@ -148,7 +154,7 @@ async def _step(run: ActiveRun) -> Ending | None:
         await run.save([said, *note], completes_step=True, calls_settled=True)
         telemetry.steps.labels(run.agent.spec.id).inc()
         return None
-    return await finish(run, NaturalEnd(), [said])
+    return await _come_to_rest(run, [said])
 
 
 def _begin_step(run: ActiveRun) -> None:
@@ -234,14 +240,52 @@ async def _suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticke
     return not isinstance(answer, DecidedMeanwhile)
 
 
+async def _come_to_rest(run: ActiveRun, messages: Sequence[Message] = ()) -> Ending | None:
+    """The model has nothing more to do: end, or wait for tasks that still run.
+
+    None when something has come in that it should read. Whether that is so is decided by the very
+    commit that ends the run or lets it wait: nothing can come in between.
+    """
+    if not (run.unread_inputs or run.open_tasks):
+        if isinstance(await _save_end(run, NaturalEnd(), messages), Saved):
+            return Finished(NaturalEnd())
+    if messages:
+        await run.save(messages, completes_step=run.in_step, calls_settled=True)
+    while not run.unread_inputs:
+        if run.open_tasks:
+            if isinstance(await _save_waiting_for_tasks(run), Saved):
+                return Suspended()
+        elif isinstance(await _save_end(run, NaturalEnd()), Saved):
+            return Finished(NaturalEnd())
+    return None
+
+
+async def _save_waiting_for_tasks(run: ActiveRun) -> CheckpointAnswer:
+    waiting = Waiting(waiting_reason(AWAITING_TASKS), AWAITING_TASKS)
+    return await run.save(
+        state=waiting,
+        finish=RunFinish(
+            identity=run_identity(run.record),
+            termination=SUSPENDED,
+            waiting=waiting_to_json(waiting.reason, waiting.message, [], run.record.dispatch_id),
+        ),
+    )
+
+
 async def finish(
-    run: ActiveRun, termination: Termination, messages: list[Message] | None = None
+    run: ActiveRun, termination: Termination, messages: Sequence[Message] = ()
 ) -> Finished:
     """Save the end, and say it in the same commit."""
-    messages = messages or []
+    await _save_end(run, termination, messages)
+    return Finished(termination)
+
+
+async def _save_end(
+    run: ActiveRun, termination: Termination, messages: Sequence[Message] = ()
+) -> CheckpointAnswer:
     response = _last_words(run, messages)
     state = Done(termination, run.clock.now(), response or None)
-    await run.save(
+    return await run.save(
         messages,
         state=state,
         completes_step=run.in_step,
@@ -256,7 +300,6 @@ async def finish(
             },
         ),
     )
-    return Finished(termination)
 
 
 async def cancel(run: ActiveRun) -> Finished:
@@ -283,7 +326,7 @@ def _answer_open_calls(run: ActiveRun) -> list[Message]:
     return round_.messages
 
 
-def _last_words(run: ActiveRun, messages: list[Message]) -> str:
+def _last_words(run: ActiveRun, messages: Sequence[Message]) -> str:
     """The last thing that the assistant said in this run."""
     own = [entry.message for entry in run.log if entry.message.run_id == run.record.id]
     for message in reversed([*own, *messages]):

@@ -30,6 +30,7 @@ from app.domain.tool_calls import (
     SuspensionRequest,
     ToolResult,
 )
+from app.runtime.background import begin_task
 from app.runtime.context import ActiveRun
 from app.runtime.ports import ToolContext
 
@@ -115,7 +116,12 @@ class ToolRound:
     async def execute(
         self, state: CallState, *, resumed: bool = False, resume_input: Json = None
     ) -> CallStatus:
-        """Mark the call, commit that, hand it to its tool, and keep the result for the next commit."""
+        """Mark the call, commit that, hand it to its tool, and keep the result for the next commit.
+
+        A call that becomes a task isn't handed over here: the task begins with that commit.
+        """
+        if state.call.name in self._run.agent.spec.background:
+            return self.finish(state, begin_task(self._run, state), resumed=resumed)
         if self._run.interruption.wish is not None:
             await self.save()
             self._run.interruption.check()
@@ -131,6 +137,7 @@ class ToolRound:
             idempotency_key=state.idempotency_key,
             say=self._run.say,
             resume_input=resume_input,
+            tasks=self._run.tasks,
         )
         async with self._run.interruption.interruptible():
             result = await tool.execute(as_object(state.effective_arguments) or {}, context)
