@@ -209,14 +209,18 @@ class TaskWorker:
                 await self._idle.wait()
                 return
         except TimeoutError:
-            log.warning("giving_up_tasks", tasks=len(self._executions))
+            log.warning("giving_up_tasks", tasks=self.executing)
         for execution in list(self._executions.values()):
             execution.interruption.hand_over(now=True)
         try:
             async with asyncio.timeout(LAST_PATIENCE):
                 await self._idle.wait()
         except TimeoutError:
-            log.error("left_tasks_behind", tasks=len(self._executions))
+            log.error("left_tasks_behind", tasks=self.executing)
+
+    @property
+    def executing(self) -> int:
+        return len(self._executions)
 
     def _launch(self, claimed: ClaimedTask, group: asyncio.TaskGroup) -> None:
         if claimed.taken_over:

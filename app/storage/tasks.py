@@ -51,7 +51,8 @@ def _task_of(row: Row) -> Task:
         effect=Effect(row["effect"]),
         idempotency_key=row["idempotency_key"],
         status=TaskStatus(row["status"]),
-        result=parsed(row["result"]),
+        # Only the engine reads rows that have one, and it has decoded it.
+        result=row["result"],
         error=row["error"],
         unread_messages=len(parsed(row["inbox"])) - row["inbox_read"],
         attempt=row["attempt"],

@@ -237,6 +237,40 @@ async def test_an_end_finds_somebody_in_line(pool: RawPool, begun: Begun) -> Non
     assert await pool.fetchval("SELECT open_run_id FROM threads") == run.id
 
 
+@pytest.mark.parametrize("counter", ["unread_inputs", "open_tasks"])
+async def test_an_end_finds_what_has_come_in(pool: RawPool, begun: Begun, counter: str) -> None:
+    run = await running(pool)
+    writes = [(checkpoint_of(run, "Bye", state=done()), deltas("Bye"))]
+    async with in_the_way(pool) as connection:
+        await connection.execute(f"UPDATE runs SET {counter} = 1")
+        late = await begun.waits(hot.checkpoint(pool, writes, NOW()))
+    assert await ran(late) == {}
+    assert await pool.fetchval("SELECT status FROM runs") == "running"
+
+
+async def test_a_step_finds_what_has_come_in(pool: RawPool, begun: Begun) -> None:
+    run = await running(pool)
+    async with in_the_way(pool) as connection:
+        await connection.execute("UPDATE runs SET unread_inputs = 2, open_tasks = 1")
+        late = await begun.waits(hot.checkpoint(pool, [(checkpoint_of(run, "Hi"), [])], NOW()))
+    assert await ran(late) == {0: Written(2, unread_inputs=2, open_tasks=1)}
+
+
+async def test_a_claim_leaves_counted_what_it_did_not_see(
+    database: Database, pool: RawPool, begun: Begun
+) -> None:
+    run = some_run("a")
+    await line_up(database, run)
+    async with in_the_way(pool) as connection:
+        await connection.execute("UPDATE runs SET unread_inputs = unread_inputs + 1")
+        late = await begun.waits(
+            hot.claim(pool, run.tenant, run.thread_id, run.id, await worker(pool), TIMEOUT)
+        )
+    claimed = await ran(late)
+    assert claimed is not None
+    assert claimed.record.unread_inputs == 1
+
+
 async def test_a_checkpoint_is_numbered_behind_what_was_said(pool: RawPool, begun: Begun) -> None:
     run = await running(pool)
     writes = [(checkpoint_of(run, "Hi"), deltas("one", "two"))]
