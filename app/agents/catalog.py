@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from app.agents.entries import (
     AgentEntry,
@@ -15,11 +16,12 @@ from app.agents.entries import (
     read_entries,
 )
 from app.agents.problems import Problems, choices
-from app.agents.tool_modules import load_tools
+from app.agents.tool_modules import Extensions, load_extensions
 from app.domain.agents import AgentSpec, ToolExecution
 from app.domain.ids import AgentId
 from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
 from app.llm.specs import ModelSpec
+from app.plugins.kinds import PluginKind
 from app.plugins.shipped import SHIPPED
 from app.runtime.ports import Tool
 from app.tools.background import BACKGROUND_TOOLS
@@ -34,6 +36,7 @@ class Catalog:
     agents: Mapping[AgentId, AgentSpec]
     models: Mapping[str, ModelSpec]
     tools: Mapping[str, Tool]
+    plugins: Mapping[str, PluginKind[Any]] = field(default_factory=lambda: SHIPPED)
 
 
 def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Catalog:
@@ -44,34 +47,36 @@ def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Cat
     problems = Problems(path)
     entries = read_entries(path, problems)
     models = {spec.name: spec for spec in default_models} | dict(entries.models)
-    tools, all_tools_loaded = _tools(path, entries, problems)
+    found, all_loaded = _extensions(path, entries, problems)
+    plugins = {**SHIPPED, **found.plugins}
     for name, entry in entries.agents.items():
         key = f"agents.{name}"
         if not _AGENT_ID.fullmatch(name):
             problems.at(key, "an agent's name has 1 to 64 of A-Z a-z 0-9 . _ -; rename it")
         if entry is not None:
             _check_model(key, entry, models, problems)
-            _check_tools(key, entry, tools if all_tools_loaded else None, problems)
+            _check_tools(key, entry, found.tools if all_loaded else None, problems)
             _check_chosen(f"{key}.approval", entry.approval, entry, problems)
             _check_chosen(f"{key}.background", entry.background, entry, problems)
             _check_handoffs(key, name, entry, entries.agents, problems)
-            _check_plugins(key, entry, problems)
+            _check_plugins(key, entry, plugins, problems)
     problems.raise_any()
     specs = [_agent_spec(name, entry) for name, entry in entries.agents.items() if entry]
     return Catalog(
         agents=MappingProxyType({spec.id: spec for spec in specs}),
         models=MappingProxyType({name: spec for name, spec in models.items() if spec}),
-        tools=MappingProxyType(tools),
+        tools=MappingProxyType({**found.tools}),
+        plugins=MappingProxyType(plugins),
     )
 
 
-def _tools(path: Path, entries: Entries, problems: Problems) -> tuple[dict[str, Tool], bool]:
-    """The tools, and whether they are all: names are unknown only if no module is missing."""
+def _extensions(path: Path, entries: Entries, problems: Problems) -> tuple[Extensions, bool]:
+    """What modules bring, and whether it is all: names are unknown only if no module is missing."""
     if entries.tools is None:
-        return {}, False
+        return Extensions(), False
     before = len(problems.sentences)
-    tools = load_tools(path.parent, entries.tools.modules, problems)
-    return {**tools}, len(problems.sentences) == before
+    found = load_extensions(path.parent, entries.tools.modules, problems)
+    return found, len(problems.sentences) == before
 
 
 def _check_model(key: str, entry: AgentEntry, known: Collection[str], problems: Problems) -> None:
@@ -127,13 +132,15 @@ def _check_handoffs(
             )
 
 
-def _check_plugins(key: str, entry: AgentEntry, problems: Problems) -> None:
+def _check_plugins(
+    key: str, entry: AgentEntry, kinds: Mapping[str, PluginKind[Any]], problems: Problems
+) -> None:
     for name, table in entry.plugins.items():
-        kind = SHIPPED.get(name)
+        kind = kinds.get(name)
         if kind is None:
             problems.at(
                 f"{key}.plugins.{name}",
-                f"there is no plugin {name!r}, {choices(name, SHIPPED)}; remove its table",
+                f"there is no plugin {name!r}, {choices(name, kinds)}; remove its table",
             )
         else:
             check_entry(kind.config, f"{key}.plugins.{name}", table, problems)

@@ -1,21 +1,12 @@
 """From a spec, which may be an old one out of the database, to an agent that can run now."""
 
-from dataclasses import dataclass
-
 from app.agents.catalog import Catalog
 from app.domain.agents import AgentSpec
 from app.llm.catalog import ModelCatalog
-from app.plugins.shipped import SHIPPED
-from app.runtime.agent import ResolvedAgent
+from app.plugins.shipped import built_in
+from app.runtime.agent import ResolvedAgent, Unresolvable
 from app.runtime.plugins import PluginSet
 from app.tools.background import BACKGROUND_TOOLS
-
-
-@dataclass(frozen=True, slots=True)
-class Unresolvable:
-    """The spec can't be honoured as it is; running something like it instead is not an option."""
-
-    reason: str
 
 
 def resolve(
@@ -26,14 +17,17 @@ def resolve(
     reasons = [f"there is no tool {name!r} any more" for name in missing]
     model_problem = models.problem(spec.model)
     reasons += [
-        f"there is no plugin {name!r} any more" for name in spec.plugins if name not in SHIPPED
+        f"there is no plugin {name!r} any more"
+        for name in spec.plugins
+        if name not in catalog.plugins
     ]
     if model_problem is not None:
         reasons.append(model_problem)
     if reasons:
         return Unresolvable(f"agent {spec.id!r} can't run: {'; '.join(reasons)}")
     tools = {name: catalog.tools[name] for name in spec.tools}
-    plugins = PluginSet(SHIPPED[name].made(spec, table) for name, table in spec.plugins.items())
+    named = [catalog.plugins[name].made(spec, table) for name, table in spec.plugins.items()]
+    plugins = PluginSet([*built_in(spec), *named])
     for plugin in plugins.plugins:
         tools |= {tool.descriptor.name: tool for tool in plugin.tools}
     if spec.background:

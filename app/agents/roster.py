@@ -1,15 +1,16 @@
 """The roster: which agents may be started now, and how a run finds the version it was started with."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from app.agents.catalog import Catalog
-from app.agents.resolve import Unresolvable, resolve
+from app.agents.resolve import resolve
 from app.domain.agents import AgentSpec
 from app.domain.errors import ConfigurationError, NotFound
 from app.domain.ids import AgentId, AgentVersion, Tenant
 from app.domain.principals import ALL_TENANTS
 from app.llm.catalog import ModelCatalog
-from app.runtime.agent import ResolvedAgent
+from app.runtime.agent import ResolvedAgent, Unresolvable
 from app.storage import agents
 from app.storage.database import Database
 
@@ -62,6 +63,28 @@ class Roster:
             self._resolved[version] = resolved
         return resolved
 
+    def of(self, tenant: Tenant) -> "TenantAgents":
+        """The agents as runs of one tenant find them."""
+        return TenantAgents(self, tenant)
+
+    def current_version(self, agent_id: AgentId) -> AgentVersion | None:
+        return self._versions.get(agent_id)
+
     def known_versions(self) -> list[AgentVersion]:
         """Versions that this process can certainly run."""
         return [*self._versions.values(), *self._resolved]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantAgents:
+    roster: Roster
+    tenant: Tenant
+
+    async def at_version(
+        self, agent_id: AgentId, version: AgentVersion | None
+    ) -> ResolvedAgent | Unresolvable:
+        """The agent exactly as it was, or as it is now when no version is asked for."""
+        wanted = version or self.roster.current_version(agent_id)
+        if wanted is None:
+            return Unresolvable(f"there is no agent {agent_id!r}")
+        return await self.roster.resolve(self.tenant, agent_id, wanted)

@@ -1,30 +1,42 @@
-"""The modules of tools that lie beside an agents file, and the tools in them."""
+"""The modules that lie beside an agents file, and the tools and kinds of plugins in them."""
 
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib import import_module, invalidate_caches
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 
 from app.agents.problems import Problems
 from app.domain.errors import ConfigurationError
+from app.plugins.kinds import PluginKind
+from app.plugins.shipped import SHIPPED
 from app.tools.functions import FunctionTool
 
+T = TypeVar("T")
 AnyFunctionTool = FunctionTool[..., object]
 
 _loaded_from_folders: set[str] = set()
 """Names in sys.modules that are there because of us: forgotten before the next file is loaded."""
 
 
-def load_tools(
-    folder: Path, module_names: Sequence[str], problems: Problems
-) -> dict[str, AnyFunctionTool]:
-    """Every tool that the modules define, by name; what can't be loaded becomes a problem."""
+@dataclass(frozen=True, slots=True)
+class Extensions:
+    """What modules define, by name."""
+
+    tools: Mapping[str, AnyFunctionTool] = field(default_factory=dict)
+    plugins: Mapping[str, PluginKind[Any]] = field(default_factory=dict)
+
+
+def load_extensions(folder: Path, module_names: Sequence[str], problems: Problems) -> Extensions:
+    """Everything that the modules define; what can't be loaded becomes a problem."""
     tools: dict[str, AnyFunctionTool] = {}
+    plugins: dict[str, PluginKind[Any]] = {}
     homes: dict[str, str] = {}
     with _importable(folder.resolve()) as beside:
         for position, module_name in enumerate(module_names):
@@ -33,7 +45,14 @@ def load_tools(
                 problems.at(key, f"{module_name!r} is listed twice; remove one of them")
                 continue
             try:
-                found = _tools_in(_load(beside, module_name))
+                module = _load(beside, module_name)
+                kinds = _defined_in(module, PluginKind)
+                found = _defined_in(module, FunctionTool)
+                if not found and not kinds:
+                    raise ConfigurationError(
+                        f"module {module_name!r} defines no tool; decorate a function with @tool"
+                        " (from app.tools.functions import tool)"
+                    )
             except ConfigurationError as error:
                 problems.at(key, str(error))
                 continue
@@ -46,7 +65,14 @@ def load_tools(
                         f' {homes[name]!r}; rename one: @tool(name="…")',
                     )
                 homes.setdefault(name, module_name)
-    return tools
+            for kind in kinds:
+                if plugins.setdefault(kind.name, kind) is not kind or kind.name in SHIPPED:
+                    problems.at(
+                        key,
+                        f"module {module_name!r} defines a plugin {kind.name!r}, which there is"
+                        " already; give it another name",
+                    )
+    return Extensions(tools, plugins)
 
 
 @contextmanager
@@ -142,11 +168,5 @@ def _line_of(error: BaseException, folder: Path) -> str:
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
-def _tools_in(module: ModuleType) -> list[AnyFunctionTool]:
-    found = [value for value in vars(module).values() if isinstance(value, FunctionTool)]
-    if not found:
-        raise ConfigurationError(
-            f"module {module.__name__!r} defines no tool; decorate a function with @tool"
-            " (from app.tools.functions import tool)"
-        )
-    return found
+def _defined_in(module: ModuleType, kind: type[T]) -> list[T]:
+    return [value for value in vars(module).values() if isinstance(value, kind)]

@@ -280,7 +280,7 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
                 "message_too_large", f"messages.{place} is larger than {message_bytes} bytes."
             )
     return StartRequest(
-        agent_id=AgentId(body.agent_id),
+        agent_id=None if body.agent_id is None else AgentId(body.agent_id),
         thread_id=ThreadId(body.thread_id or new_id()),
         run_id=None if body.run_id is None else RunId(body.run_id),
         messages=messages,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app import telemetry
-from app.agents.resolve import Unresolvable
 from app.control.desk import Desk
 from app.control.reading import run_not_found
 from app.domain.decisions import Action, Answer, Decision, derived_decision_id
@@ -19,7 +18,10 @@ from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord, RunStatus
 from app.domain.tickets import Ticket, TicketStatus
 from app.events.outgoing import Transaction
-from app.storage import deliveries, runs, tickets
+from app.runtime.agent import Unresolvable
+from app.runtime.handoff import agent_at_work
+from app.storage import deliveries, runs, threads, tickets
+from app.storage.database import Connection
 from app.storage.runs import RunKey
 from app.tools.schemas import build_validator
 
@@ -118,7 +120,7 @@ async def _judge(
     decision_id = request.decision_id or derived_decision_id(ticket.key, answer, principal.subject)
     if ticket.status is not TicketStatus.OPEN:
         return DecisionResult(ticket, _same_as_before(ticket, decision_id, answer), True)
-    await _check(desk, record, ticket, request)
+    await _check(desk, transaction.connection, record, ticket, request)
     decision = Decision(
         decision_id=decision_id, answer=answer, subject=principal.subject, at=transaction.now
     )
@@ -148,7 +150,13 @@ def _same_as_before(ticket: Ticket, decision_id: str, answer: Answer) -> Decisio
     raise Gone("ticket_void", f"Ticket {ticket.ticket_id!r} is void: its run is done.")
 
 
-async def _check(desk: Desk, record: RunRecord, ticket: Ticket, request: DecisionRequest) -> None:
+async def _check(
+    desk: Desk,
+    connection: Connection,
+    record: RunRecord,
+    ticket: Ticket,
+    request: DecisionRequest,
+) -> None:
     """Whether this answer may be given to this ticket."""
     answer = request.answer
     if request.args_digest is not None and request.args_digest != ticket.args_digest:
@@ -166,7 +174,7 @@ async def _check(desk: Desk, record: RunRecord, ticket: Ticket, request: Decisio
             allowed_actions=sorted(ticket.allowed_actions),
         )
     if answer.action is Action.EDIT:
-        await _check_arguments(desk, record, ticket, answer)
+        await _check_arguments(desk, connection, record, ticket, answer)
     if answer.action is Action.RESPOND and ticket.response_schema is not None:
         wrong = build_validator(ticket.response_schema).problem(answer.result)
         if wrong is not None:
@@ -175,8 +183,13 @@ async def _check(desk: Desk, record: RunRecord, ticket: Ticket, request: Decisio
             )
 
 
-async def _check_arguments(desk: Desk, record: RunRecord, ticket: Ticket, answer: Answer) -> None:
-    agent = await desk.roster.resolve(record.tenant, record.agent_id, record.agent_version)
+async def _check_arguments(
+    desk: Desk, connection: Connection, record: RunRecord, ticket: Ticket, answer: Answer
+) -> None:
+    """By the tools of the agent that asked: the run may have been handed to another one."""
+    remembered = await threads.state(connection, record.tenant, record.thread_id)
+    at_work = agent_at_work(remembered) or (record.agent_id, record.agent_version)
+    agent = await desk.roster.of(record.tenant).at_version(*at_work)
     if isinstance(agent, Unresolvable):
         raise Conflict(
             "agent_version_unavailable", f"{agent.reason}; only its own version can go on."

@@ -9,7 +9,7 @@ from app.clock import new_id
 from app.control.desk import Desk
 from app.control.reading import thread_not_found
 from app.domain.checkpoints import Said
-from app.domain.errors import Conflict, TooMany
+from app.domain.errors import Conflict, Invalid, TooMany
 from app.domain.events import RunCreated, RunStart
 from app.domain.identity import run_identity
 from app.domain.ids import AgentId, InputId, RunId, Tenant, ThreadId, WorkerId
@@ -30,6 +30,7 @@ from app.domain.runs import (
 )
 from app.events.frames import Batch
 from app.events.outgoing import Transaction
+from app.runtime.handoff import agent_at_work
 from app.storage import deliveries, events, hot, inputs, runs, threads
 from app.storage.events import entry
 from app.storage.runs import RunKey
@@ -49,9 +50,12 @@ class IfThreadMissing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRequest:
-    """A start as a client asked for it; `digest` tells a repetition from another request."""
+    """A start as a client asked for it; `digest` tells a repetition from another request.
 
-    agent_id: AgentId
+    Without an agent, the thread goes on with the one that was last at work on it.
+    """
+
+    agent_id: AgentId | None
     thread_id: ThreadId
     run_id: RunId | None
     messages: tuple[Message, ...]
@@ -71,6 +75,7 @@ class ToExecute:
     messages: tuple[Message, ...]
     first_message_seq: int
     event_seq: int
+    thread_state: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +97,12 @@ async def start(
 ) -> ToExecute | InLine | Existing:
     """Accept a run. With a `worker` that has a free slot, claim it in the same commit."""
     principal.require(Scope.RUNS_WRITE)
-    if request.run_id is not None and request.agent_id not in desk.roster.specs:
+    agent_id = request.agent_id or await _agent_of_thread(desk, principal.tenant, request)
+    if request.run_id is not None and agent_id not in desk.roster.specs:
         # A repetition is answered as before, also when its agent is gone.
         if (existing := await _existing(desk, principal.tenant, request)) is not None:
             return existing
-    run = _new_run(desk, principal, request)
+    run = _new_run(desk, principal, request, agent_id)
     if worker is not None and request.if_thread_missing is IfThreadMissing.CREATE:
         if (started := await _start_here(desk, run, worker)) is not None:
             telemetry.runs_started.labels(run.agent_id).inc()
@@ -114,14 +120,29 @@ async def start(
     return InLine(record)
 
 
-def _new_run(desk: Desk, principal: Principal, request: StartRequest) -> NewRun:
+async def _agent_of_thread(desk: Desk, tenant: Tenant, request: StartRequest) -> AgentId:
+    async with desk.database.reading() as connection:
+        thread = await threads.get(connection, tenant, request.thread_id)
+        if thread is not None and thread.latest_run_id is not None:
+            at_work = agent_at_work(await threads.state(connection, tenant, thread.id))
+            if at_work is not None:
+                return at_work[0]
+            latest = await runs.get(connection, tenant, RunId(thread.latest_run_id))
+            if latest is not None:
+                return latest.agent_id
+    raise Invalid(
+        "agent_required", "No agent was at work on this thread yet: say which one with agent_id."
+    )
+
+
+def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: AgentId) -> NewRun:
     run_id = request.run_id or RunId(new_id())
     return NewRun(
         tenant=principal.tenant,
         id=run_id,
         thread_id=request.thread_id,
-        agent_id=request.agent_id,
-        agent_version=desk.roster.version(request.agent_id),
+        agent_id=agent_id,
+        agent_version=desk.roster.version(agent_id),
         messages=request.messages,
         request={
             "origin": "User",
@@ -150,7 +171,7 @@ async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | 
     first = admitted.first_message_seq
     desk.publisher.publish(Batch(run.tenant, run.thread_id, run.id, admitted.event_seq, said, now))
     record = _record(run, Running(worker), now, admitted.event_seq, first_seq=first)
-    return ToExecute(record, run.messages, first, admitted.event_seq)
+    return ToExecute(record, run.messages, first, admitted.event_seq, admitted.thread_state)
 
 
 async def _existing(desk: Desk, tenant: Tenant, request: StartRequest) -> Existing | None:

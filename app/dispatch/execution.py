@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 import structlog
 
 from app import telemetry
-from app.agents.resolve import Unresolvable
 from app.agents.roster import Roster
 from app.clock import Clock, pause
 from app.dispatch.inbox import RunInbox
 from app.domain.checkpoints import Checkpoint, Said
-from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost
+from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.events import RunFinish, RunStart, StepEnd, StreamReset
 from app.domain.identity import run_identity
+from app.domain.ids import AgentId, AgentVersion
+from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage
 from app.domain.runs import (
     SUSPENDED,
@@ -32,9 +33,10 @@ from app.domain.runs import (
 from app.domain.tickets import Ticket, waiting_to_json
 from app.events.journal import Journal
 from app.events.writer import Writer
-from app.runtime.agent import ResolvedAgent
+from app.runtime.agent import ResolvedAgent, Unresolvable
 from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun, Start
+from app.runtime.handoff import agent_at_work
 from app.runtime.loop import Ending, Finished, HandedOver, Suspended, advance, fail, write_off
 from app.storage import deliveries, events, messages, runs, tickets, tool_calls
 from app.storage.database import DATABASE_AWAY, Database
@@ -68,6 +70,7 @@ class ClaimedRun:
     was: RunStatus
     log: tuple[LoggedMessage, ...] | None = None
     is_announced: bool = False
+    thread_state: JsonObject = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -127,9 +130,7 @@ class Execution:
         record = self.record
         if record.cancel_requested_at is not None:
             self.interruption.cancel(await self._cancel_reason())
-        agent = await self.bench.roster.resolve(
-            record.tenant, record.agent_id, record.agent_version
-        )
+        agent = await self.bench.roster.of(record.tenant).at_version(*self._agent_at_work())
         journal = self.bench.writer.journal(
             record.tenant,
             record.thread_id,
@@ -150,12 +151,22 @@ class Execution:
             return
         self._report(await self._advance(run))
 
+    def _agent_at_work(self) -> tuple[AgentId, AgentVersion | None]:
+        """Whoever the run was handed to; at its beginning, the agent that it was started with."""
+        handed_to = (
+            None if self.record.run_state is None else agent_at_work(self.claimed.thread_state)
+        )
+        return handed_to or (self.record.agent_id, self.record.agent_version)
+
     async def _advance(self, run: ActiveRun) -> Ending:
         try:
             ending = await advance(run)
         except InferenceFailed as error:
             log.warning("inference_failed", kind=error.kind, detail=error.detail)
             return await fail(run, error.kind, error.detail)
+        except PluginFailed as error:
+            log.warning("plugin_failed", plugin=error.plugin, phase=error.phase, exc_info=True)
+            return await fail(run, "plugin_failed", str(error))
         except (OwnershipLost, DatabaseAway):
             raise
         except Exception:
@@ -203,6 +214,8 @@ class Execution:
             answers=Answers(self.bench, record),
             inbox=inbox,
             tasks=inbox,
+            agents=self.bench.roster.of(record.tenant),
+            thread_state=self.claimed.thread_state,
         )
 
     @property

@@ -41,6 +41,7 @@ async def start_run(
             was=RunStatus.CREATED,
             log=log if first == 1 else None,
             is_announced=True,
+            thread_state=started.thread_state,
         )
     )
     return started

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import structlog
 
 from app import telemetry
-from app.agents.resolve import Unresolvable
 from app.agents.roster import Roster
 from app.clock import pause
 from app.control.tasks import end_task
@@ -20,6 +19,7 @@ from app.domain.events import AgentEvent
 from app.domain.ids import WorkerId
 from app.domain.tasks import OUTCOME_UNKNOWN, TaskOutcome, failed, outcome_of
 from app.events.outgoing import Outgoing
+from app.runtime.agent import Unresolvable
 from app.runtime.cancellation import Interrupted, Interruption, Wish
 from app.runtime.ports import ToolContext
 from app.storage import deliveries, tasks

@@ -118,6 +118,7 @@ class Worker:
                 record=claimed.record,
                 next_seq=claimed.next_message_seq,
                 was=claimed.was,
+                thread_state=claimed.thread_state,
             )
         )
         return True

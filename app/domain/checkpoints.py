@@ -42,6 +42,8 @@ class Checkpoint:
     steps: int
     usage: Usage
     run_state: JsonObject
+    thread_state: JsonObject | None = None
+    """What the thread remembers from now on; None when that hasn't changed."""
     calls: tuple[CallState, ...] = ()
     calls_settled: bool = False
     opened: tuple[Ticket, ...] = ()

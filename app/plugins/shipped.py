@@ -1,11 +1,20 @@
-"""The kinds of plugins that come with Holdfast, by the names that agents files use."""
+"""The plugins that come with Holdfast: kinds that agents files may name, and those that come unasked."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from app.domain.agents import AgentSpec
+from app.plugins import stop_conditions
+from app.plugins.handoff import handoff_plugin
 from app.plugins.kinds import PluginKind
+from app.runtime.plugins import Plugin
 
-_ALL: tuple[PluginKind[Any], ...] = ()
+_ALL: tuple[PluginKind[Any], ...] = (stop_conditions.KIND,)
 
 SHIPPED: Mapping[str, PluginKind[Any]] = MappingProxyType({kind.name: kind for kind in _ALL})
+
+
+def built_in(spec: AgentSpec) -> list[Plugin]:
+    """The plugins that an agent has because of what its spec says, before those that it lists."""
+    return [handoff_plugin(spec)] if spec.handoffs else []

@@ -1,9 +1,11 @@
-"""ResolvedAgent: an agent that can run."""
+"""ResolvedAgent: an agent that can run, and how one is found."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from app.domain.agents import AgentSpec
+from app.domain.ids import AgentId, AgentVersion
 from app.runtime.plugins import NO_PLUGINS, PluginSet
 from app.runtime.ports import LanguageModel, Tool
 
@@ -17,3 +19,17 @@ class ResolvedAgent:
     model: LanguageModel
     tools: Mapping[str, Tool]
     plugins: PluginSet = NO_PLUGINS
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolvable:
+    """The spec can't be honoured as it is; running something like it instead is not an option."""
+
+    reason: str
+
+
+class Agents(Protocol):
+    async def at_version(
+        self, agent_id: AgentId, version: AgentVersion | None
+    ) -> ResolvedAgent | Unresolvable:
+        """The agent exactly as it was, or as it is now when no version is asked for."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
+import structlog
+
 from app.clock import Clock, new_id
 from app.domain.checkpoints import (
     Checkpoint,
@@ -16,6 +18,7 @@ from app.domain.checkpoints import (
 )
 from app.domain.events import AgentEvent, RunFinish, StateSnapshot, StepEnd
 from app.domain.ids import CallId, MessageId, TicketKey
+from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Message
 from app.domain.runs import (
     Done,
@@ -30,12 +33,16 @@ from app.domain.runs import (
 from app.domain.tasks import NewTask
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import CallState
-from app.runtime.agent import ResolvedAgent
+from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents, Tasks
+from app.runtime.state import Batch, StateScope, StateStore
 
 Standing: TypeAlias = Running | Waiting | Done
 EXECUTING = Running(None)
+LIFECYCLE = "__runtime.run_lifecycle"
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +77,14 @@ class ActiveRun:
     answers: Answers
     inbox: Inbox
     tasks: Tasks
+    agents: Agents
+    thread_state: JsonObject = field(default_factory=dict)
+    """What the thread remembers, as it was last stored."""
+    state: StateStore = field(default_factory=StateStore)
     in_step: bool = False
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
     output: MessageOutput = field(default_factory=MessageOutput)
-    revision: int = 0
     tickets: list[Ticket] = field(default_factory=list)
     """Open ones, and answered ones that haven't been applied, as far as is known here."""
     open_calls: dict[CallId, CallState] = field(default_factory=dict)
@@ -83,14 +93,17 @@ class ActiveRun:
     """Tasks that begin with the next commit."""
     unread_inputs: int = 0
     open_tasks: int = 0
+    _active_before: float = 0.0
+    _began: datetime = field(init=False)
 
     def __post_init__(self) -> None:
         self.steps = self.record.steps
         self.usage = self.record.usage
         self.output = self.record.output
-        self.revision = (self.record.run_state or {}).get("revision", 0)
         self.unread_inputs = self.record.unread_inputs
         self.open_tasks = self.record.open_tasks
+        self._began = self.clock.now()
+        self._restore_state()
         self.tickets = list(self.start.tickets)
         self.open_calls = {
             state.call.id: state for state in self.start.calls if not state.status.is_final
@@ -105,6 +118,21 @@ class ActiveRun:
     def step_index(self) -> int:
         """The step that messages belong to: the open one, between steps the last one."""
         return self.steps if self.in_step else self.steps - 1
+
+    @property
+    def is_fresh(self) -> bool:
+        """Nothing of it has been saved yet."""
+        return self.record.run_state is None
+
+    @property
+    def active_seconds(self) -> float:
+        """Time spent executing, over all activations."""
+        return self._active_before + (self.clock.now() - self._began).total_seconds()
+
+    def change_state(self, batch: Batch) -> None:
+        """Commit changes of state; they are durable with the next save."""
+        for refused in self.state.commit(batch).refused:
+            log.warning("state_update_refused", key=refused.change.key.name, reason=refused.reason)
 
     def say(self, event: AgentEvent) -> None:
         self.events.say(event, self.step)
@@ -145,12 +173,13 @@ class ActiveRun:
             step_count=self.step_index + 1,
         )
         steps = self.steps + completes_step
+        thread_state = self.state.exported(StateScope.THREAD)
         events = [Said(event, self.step) for event in said]
         if completes_step:
-            events.append(Said(StateSnapshot(self._state(EXECUTING, steps)), self.step))
+            events.append(Said(self._state_snapshot(EXECUTING, steps), self.step))
             events.append(Said(StepEnd(), self.step))
         if finish is not None:
-            events.append(Said(StateSnapshot(self._state(state, steps)), None))
+            events.append(Said(self._state_snapshot(state, steps), None))
             events.append(Said(finish, None))
         starting, self.starting = self.starting, []
         answer = await self.store.commit(
@@ -165,7 +194,8 @@ class ActiveRun:
                 state=state,
                 steps=steps,
                 usage=self.usage,
-                run_state=self._state(state, steps),
+                run_state=self._run_state(state, steps),
+                thread_state=None if thread_state == self.thread_state else thread_state,
                 calls=tuple(calls),
                 calls_settled=calls_settled,
                 opened=tuple(opened),
@@ -180,7 +210,8 @@ class ActiveRun:
             self.output = made.output
             self.steps = steps
             self.in_step = self.in_step and not completes_step
-            self.revision += 1
+            self.thread_state = thread_state
+            self.state.touch()
             self.tickets = [t for t in (*self.tickets, *opened) if t.key not in applied]
             self._note_calls(calls, calls_settled)
         else:
@@ -198,18 +229,34 @@ class ActiveRun:
         if calls_settled:
             self.open_calls.clear()
 
-    def _state(self, state: Standing, steps: int) -> dict[str, Any]:
-        """The state as clients see it and continuations find it; so far the lifecycle alone."""
+    def _restore_state(self) -> None:
+        stored = self.record.run_state or {}
+        extensions = dict(stored.get("extensions", {}))
+        lifecycle = extensions.pop(LIFECYCLE, {})
+        self._active_before = lifecycle.get("active_ms", 0) / 1000
+        self.state = StateStore(self.agent.plugins.keys, revision=stored.get("revision", 0))
+        self.state.restore(StateScope.RUN, extensions)
+        self.state.restore(StateScope.THREAD, self.thread_state)
+
+    def _run_state(self, state: Standing, steps: int) -> dict[str, Any]:
+        """What continuations of this run find."""
         lifecycle: dict[str, Any] = {
             "run_id": self.record.id,
             "status": status_of(state).value,
             "step_count": steps,
+            "active_ms": round(self.active_seconds * 1000),
         }
         if isinstance(state, Waiting):
             lifecycle["status_reason"] = state.message
         elif isinstance(state, Done):
             lifecycle["status_reason"] = status_reason(state.termination)
         return {
-            "revision": self.revision + 1,
-            "extensions": {"__runtime.run_lifecycle": lifecycle},
+            "revision": self.state.snapshot.revision + 1,
+            "extensions": {LIFECYCLE: lifecycle, **self.state.exported(StateScope.RUN)},
         }
+
+    def _state_snapshot(self, state: Standing, steps: int) -> StateSnapshot:
+        """What clients see: all of it, whatever its scope."""
+        own = self._run_state(state, steps)
+        shared = self.state.exported(StateScope.THREAD)
+        return StateSnapshot({**own, "extensions": {**own["extensions"], **shared}})

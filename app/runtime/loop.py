@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
+import structlog
+
 from app import telemetry
 from app.domain.checkpoints import CheckpointAnswer, DecidedMeanwhile, Saved
-from app.domain.errors import OwnershipLost
+from app.domain.errors import OwnershipLost, PluginFailed
 from app.domain.events import RunFinish, RunStart, StepStart, StreamReset
 from app.domain.identity import run_identity
 from app.domain.messages import Message, Role, Text, ToolCall, Visibility
@@ -44,9 +46,15 @@ from app.domain.tool_calls import (
 from app.runtime.background import has_answered
 from app.runtime.cancellation import Interrupted, Wish
 from app.runtime.context import ActiveRun
+from app.runtime.handoff import hand_off_if_wished, take_up_work, wish_for
 from app.runtime.inference import Reply, infer
+from app.runtime.phases import ask, ask_at_the_end
+from app.runtime.plugins import Phase
 from app.runtime.resume import apply_answers, continue_cut_short
+from app.runtime.state import Batch
 from app.runtime.tool_execution import ToolRound
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +80,7 @@ Ending: TypeAlias = Finished | Suspended | HandedOver
 async def advance(run: ActiveRun) -> Ending:
     """Execute a claimed run until it is done, must wait, or is wanted elsewhere."""
     try:
-        _begin(run)
-        run.interruption.check()
-        if (ending := await _take_up(run)) is not None:
-            return ending
-        if has_answered(run) and (ending := await _come_to_rest(run)) is not None:
-            return ending
-        while True:
-            run.interruption.check()
-            if run.unread_inputs:
-                await run.read_inbox()
-            if run.steps >= run.agent.spec.max_rounds:
-                return await finish(run, Stopped(MAX_ROUNDS, f"{run.steps} rounds were used"))
-            if (ending := await _step(run)) is not None:
-                return ending
+        return await _advance(run)
     except Interrupted as interrupted:
         match interrupted.wish:
             case Wish.CANCEL:
@@ -96,6 +91,26 @@ async def advance(run: ActiveRun) -> Ending:
                 raise OwnershipLost(run.record.id) from None
             case _:
                 assert_never(interrupted.wish)
+
+
+async def _advance(run: ActiveRun) -> Ending:
+    _begin(run)
+    take_up_work(run)
+    run.interruption.check()
+    if (ending := await _take_up(run)) is not None:
+        return ending
+    if (stop := (await ask(run, Phase.RUN_START)).stop) is not None:
+        return await finish(run, stop)
+    if has_answered(run) and (ending := await _come_to_rest(run)) is not None:
+        return ending
+    while True:
+        run.interruption.check()
+        if run.unread_inputs:
+            await run.read_inbox()
+        if (blocked := await hand_off_if_wished(run)) is not None:
+            return await finish(run, blocked)
+        if (ending := await _step(run)) is not None:
+            return ending
 
 
 # --- beginnings -----------------------------------------------------------------------------------
@@ -140,9 +155,17 @@ async def _take_up(run: ActiveRun) -> Ending | None:
 async def _step(run: ActiveRun) -> Ending | None:
     """One inference and the calls it asks for; None when the loop goes on."""
     if not run.in_step:
+        if (stop := await _why_not_another(run)) is not None:
+            return await finish(run, stop)
         _begin_step(run)
+    asked = await ask(run, Phase.BEFORE_INFERENCE)
+    if asked.stop is not None:
+        return await finish(run, asked.stop)
     reply = await infer(run)
     said = _assistant_message(run, reply)
+    asked = await ask(run, Phase.AFTER_INFERENCE, answer=said)
+    if asked.stop is not None:
+        return await finish(run, asked.stop, _with_calls_declined(run, said))
     note = _note_of_malformed(run, reply)
     if reply.calls:
         calls = _fresh_calls(run, said.tool_calls)
@@ -151,10 +174,15 @@ async def _step(run: ActiveRun) -> Ending | None:
         round_.messages.extend(note)
         return await _end_of_step(run, round_)
     if note:
-        await run.save([said, *note], completes_step=True, calls_settled=True)
-        telemetry.steps.labels(run.agent.spec.id).inc()
-        return None
-    return await _come_to_rest(run, [said])
+        return await _next_step(run, ToolRound(run, [said, *note]))
+    return await _come_to_rest(run, [said], await _close_step(run))
+
+
+async def _why_not_another(run: ActiveRun) -> Termination | None:
+    """Whether another step would be one too many: asked before it is paid for."""
+    if run.steps >= run.agent.spec.max_rounds:
+        return Stopped(MAX_ROUNDS, f"{run.steps} rounds were used")
+    return (await ask(run, Phase.STEP_START)).stop
 
 
 def _begin_step(run: ActiveRun) -> None:
@@ -163,12 +191,37 @@ def _begin_step(run: ActiveRun) -> None:
 
 
 async def _end_of_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
-    telemetry.steps.labels(run.agent.spec.id).inc()
     if round_.questions:
+        await _close_step(run)
         await _suspend(run, round_, [])
         return Suspended()
+    return await _next_step(run, round_)
+
+
+async def _next_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
+    """Save a step whose calls all have their results; another one comes unless a plugin says no."""
+    stop = await _close_step(run)
+    if stop is not None:
+        return await finish(run, stop, round_.messages)
     await run.save(round_.messages, completes_step=True, calls_settled=True, applied=round_.applied)
     return None
+
+
+async def _close_step(run: ActiveRun) -> Termination | None:
+    """The last words of plugins on a step, before the commit that completes it."""
+    telemetry.steps.labels(run.agent.spec.id).inc()
+    asked = await ask(run, Phase.STEP_END)
+    if asked.hand_off is not None:
+        run.change_state(Batch([wish_for(asked.hand_off)]))
+    return asked.stop
+
+
+def _with_calls_declined(run: ActiveRun, said: Message) -> list[Message]:
+    """What the model said is kept, and its calls have an answer, though none of them runs."""
+    round_ = ToolRound(run, [said])
+    for state in _fresh_calls(run, said.tool_calls):
+        round_.finish(state, ToolResult.error(state.call.name, INTERRUPTED))
+    return round_.messages
 
 
 def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
@@ -240,29 +293,35 @@ async def _suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticke
     return not isinstance(answer, DecidedMeanwhile)
 
 
-async def _come_to_rest(run: ActiveRun, messages: Sequence[Message] = ()) -> Ending | None:
+async def _come_to_rest(
+    run: ActiveRun, messages: Sequence[Message] = (), stop: Termination | None = None
+) -> Ending | None:
     """The model has nothing more to do: end, or wait for tasks that still run.
 
     None when something has come in that it should read. Whether that is so is decided by the very
     commit that ends the run or lets it wait: nothing can come in between.
     """
+    ending: Ending | None = None
     if not (run.unread_inputs or run.open_tasks):
-        if isinstance(await _save_end(run, NaturalEnd(), messages), Saved):
-            return Finished(NaturalEnd())
-    if messages:
+        ending = await _end_by_itself(run, messages)
+    if ending is None and stop is not None:
+        ending = await finish(run, stop, messages)
+    if ending is None and messages:
         await run.save(messages, completes_step=run.in_step, calls_settled=True)
-    while not run.unread_inputs:
-        if run.open_tasks:
-            if isinstance(await _save_waiting_for_tasks(run), Saved):
-                return Suspended()
-        elif isinstance(await _save_end(run, NaturalEnd()), Saved):
-            return Finished(NaturalEnd())
-    return None
+    while ending is None and not run.unread_inputs:
+        ending = await (_wait_for_tasks(run) if run.open_tasks else _end_by_itself(run))
+    return ending
 
 
-async def _save_waiting_for_tasks(run: ActiveRun) -> CheckpointAnswer:
+async def _end_by_itself(run: ActiveRun, messages: Sequence[Message] = ()) -> Finished | None:
+    termination = await _clean_up(run, NaturalEnd())
+    answer = await _save_end(run, termination, messages)
+    return Finished(termination) if isinstance(answer, Saved) else None
+
+
+async def _wait_for_tasks(run: ActiveRun) -> Suspended | None:
     waiting = Waiting(waiting_reason(AWAITING_TASKS), AWAITING_TASKS)
-    return await run.save(
+    answer = await run.save(
         state=waiting,
         finish=RunFinish(
             identity=run_identity(run.record),
@@ -270,12 +329,14 @@ async def _save_waiting_for_tasks(run: ActiveRun) -> CheckpointAnswer:
             waiting=waiting_to_json(waiting.reason, waiting.message, [], run.record.dispatch_id),
         ),
     )
+    return Suspended() if isinstance(answer, Saved) else None
 
 
 async def finish(
     run: ActiveRun, termination: Termination, messages: Sequence[Message] = ()
 ) -> Finished:
     """Save the end, and say it in the same commit."""
+    termination = await _clean_up(run, termination)
     await _save_end(run, termination, messages)
     return Finished(termination)
 
@@ -300,6 +361,17 @@ async def _save_end(
             },
         ),
     )
+
+
+async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
+    """Let plugins have their end. One that breaks is seen, but it doesn't undo a cancel or an error."""
+    try:
+        await ask_at_the_end(run)
+    except PluginFailed as error:
+        log.warning("plugin_failed", plugin=error.plugin, phase=error.phase, exc_info=True)
+        if not isinstance(termination, Cancelled | Failed):
+            return Failed("plugin_failed", str(error))
+    return termination
 
 
 async def cancel(run: ActiveRun) -> Finished:

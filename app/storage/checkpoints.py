@@ -100,6 +100,8 @@ async def save(
         "next_message_seq": thread.next_message_seq + len(checkpoint.messages),
         "updated_at": at,
     }
+    if checkpoint.thread_state is not None:
+        advanced["state"] = storable(checkpoint.thread_state)
     if isinstance(checkpoint.state, Done):
         await tickets.void_open(connection, checkpoint.tenant, checkpoint.run_id)
         if thread.open_run_id == checkpoint.run_id:

@@ -6,7 +6,7 @@ depend on the locked rows: what isn't locked isn't written, so that each is all 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,9 +14,9 @@ import asyncpg
 
 from app.domain.checkpoints import Checkpoint
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
-from app.domain.json_values import storable
+from app.domain.json_values import JsonObject, storable
 from app.domain.runs import Done, NewRun, RunRecord, RunStatus, status_of, termination_to_json
-from app.storage.codec import message_columns, run_of, storable_json
+from app.storage.codec import message_columns, parsed, run_of, storable_json
 from app.storage.database import RawPool
 from app.storage.events import Entry
 
@@ -30,7 +30,7 @@ WITH thread AS (
         SET next_message_seq = t.next_message_seq + $10, open_run_id = $3, latest_run_id = $3,
             updated_at = now()
         WHERE t.open_run_id IS NULL AND t.queue_length = 0
-    RETURNING t.next_message_seq - $10 AS first_seq
+    RETURNING t.next_message_seq - $10 AS first_seq, t.state
 ), head AS (
     INSERT INTO event_heads AS h (tenant, thread_id, next_seq, run_id, attempt)
     SELECT $1, $2, 1 + cardinality($16::text[]), $3, 1 FROM thread
@@ -57,7 +57,7 @@ WITH thread AS (
     SELECT $1, $2, head.seq + e.i - 1, $3, $15, e.type, e.body
     FROM head, unnest($16::text[], $17::text[]) WITH ORDINALITY AS e(type, body, i)
 )
-SELECT thread.first_seq, head.seq FROM thread, head
+SELECT thread.first_seq, thread.state::text, head.seq FROM thread, head
 """
 
 
@@ -67,6 +67,7 @@ class Admitted:
 
     first_message_seq: int
     event_seq: int
+    thread_state: JsonObject = field(default_factory=dict)
 
 
 async def admit(
@@ -80,7 +81,9 @@ async def admit(
         row = await pool.fetchrow(_ADMIT, *_admit_arguments(run, owner, said, at))
     except asyncpg.UniqueViolationError:
         return None
-    return None if row is None else Admitted(row["first_seq"], row["seq"])
+    if row is None:
+        return None
+    return Admitted(row["first_seq"], row["seq"], parsed(row["state"]) or {})
 
 
 def _admit_arguments(
@@ -121,7 +124,7 @@ def _admit_arguments(
 
 _CLAIM = """
 WITH thread AS (
-    SELECT t.next_message_seq AS next_seq FROM threads t
+    SELECT t.next_message_seq AS next_seq, t.state AS thread_state FROM threads t
     WHERE t.tenant = $1 AND t.id = $2 FOR NO KEY UPDATE
 ), locked AS (
     SELECT r.id, r.status AS was, r.owner AS lost_owner FROM runs r, thread
@@ -169,7 +172,7 @@ WITH thread AS (
     UPDATE event_heads h SET run_id = $3, attempt = claimed.attempt FROM claimed
     WHERE h.tenant = $1 AND h.thread_id = $2
 )
-SELECT claimed.*, coalesce(counted.to_seq + 1, thread.next_seq) AS next_seq
+SELECT claimed.*, coalesce(counted.to_seq + 1, thread.next_seq) AS next_seq, thread.thread_state::text
 FROM claimed, counted, thread
 """
 
@@ -183,6 +186,7 @@ class Claimed:
     was: RunStatus
     taken_over: bool
     next_message_seq: int
+    thread_state: JsonObject
 
 
 async def claim(
@@ -203,7 +207,11 @@ async def claim(
     if row is None:
         return None
     return Claimed(
-        run_of(row), RunStatus(row["was"]), row["lost_owner"] is not None, row["next_seq"]
+        run_of(row),
+        RunStatus(row["was"]),
+        row["lost_owner"] is not None,
+        row["next_seq"],
+        parsed(row["thread_state"]) or {},
     )
 
 
@@ -356,7 +364,8 @@ WITH want AS (
     FOR NO KEY UPDATE OF h
 ), thread_done AS (
     UPDATE threads t SET next_message_seq = t.next_message_seq + o.messages, updated_at = $19,
-        open_run_id = CASE WHEN o.status = 'done' THEN NULL ELSE t.open_run_id END
+        open_run_id = CASE WHEN o.status = 'done' THEN NULL ELSE t.open_run_id END,
+        state = coalesce(($48::text[])[o.i]::jsonb, t.state)
     FROM ours o WHERE t.tenant = o.tenant AND t.id = o.thread_id
 ), run_done AS (
     UPDATE runs r SET status = o.status, losses = 0, steps = o.steps,
@@ -442,6 +451,7 @@ async def checkpoint(
         *_call_columns(checkpoints),
         *_event_columns(entries for _, entries in writes),
         *_applied_columns(checkpoints),
+        [None if c.thread_state is None else storable_json(c.thread_state) for c in checkpoints],
     )
     return {
         row["i"] - 1: Written(row["first_seq"], row["unread_inputs"], row["open_tasks"])

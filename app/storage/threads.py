@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from app.domain.ids import Tenant, ThreadId
 from app.domain.json_values import JsonObject
 from app.domain.threads import Thread
-from app.storage.codec import Row
+from app.storage.codec import Row, parsed
 from app.storage.database import Connection
 from app.storage.tables import events, threads
 
@@ -47,6 +47,15 @@ async def lock(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> T
     )
     row = (await connection.execute(statement)).mappings().one_or_none()
     return None if row is None else _thread_of(row)
+
+
+async def state(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> JsonObject:
+    """What the thread remembers from run to run."""
+    found = await connection.scalar(
+        select(threads.c.state).where(threads.c.tenant == tenant, threads.c.id == thread_id)
+    )
+    remembered: JsonObject = parsed(found) or {}
+    return remembered
 
 
 async def create(

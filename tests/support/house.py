@@ -10,11 +10,11 @@ from app.agents.catalog import Catalog
 from app.agents.roster import Roster
 from app.clock import SystemClock, new_id, pause
 from app.control.cancel import CancelAnswer, cancel
-from app.control.decide import Decided, DecisionRequest, decide
+from app.control.decide import Decided, DecisionRequest
 from app.control.desk import Desk, Limits
 from app.control.start import IfThreadMissing, OnActive, StartRequest
 from app.dispatch.execution import Workbench
-from app.dispatch.launch import start_run
+from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.sweeper import Sweeper
@@ -35,6 +35,9 @@ from app.events.relay import CHANNEL, NotifyRelay
 from app.events.writer import Writer
 from app.llm.catalog import ModelCatalog
 from app.llm.scripted import Script, ScriptedModel
+from app.plugins.kinds import PluginConfig, PluginKind
+from app.plugins.shipped import SHIPPED
+from app.runtime.plugins import Plugin
 from app.runtime.ports import LanguageModel, Tool
 from app.storage import messages, runs, tickets
 from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions
@@ -46,7 +49,7 @@ Event: TypeAlias = dict[str, Any]
 
 ANN = Principal(DEFAULT_TENANT, "ann", frozenset(Scope))
 PATIENCE = 15.0
-_FOLLOW_UP = 0.05
+FOLLOW_UP = 0.05
 _LONG_AGO = "UPDATE workers SET heartbeat_at = now() - interval '1 day' WHERE id = $1"
 
 
@@ -70,8 +73,10 @@ def an_agent(
     background: Sequence[str] = (),
     max_rounds: int = 8,
     id: str = "tester",
+    plugins: Sequence[Plugin] = (),
+    **more: Any,
 ) -> Catalog:
-    """A catalog with one agent that has these tools."""
+    """A catalog with one agent that has these tools, and these plugins as they are."""
     by_name = {tool.descriptor.name: tool for tool in tools}
     spec = AgentSpec(
         id=AgentId(id),
@@ -80,8 +85,28 @@ def an_agent(
         approval=tuple(approval),
         background=tuple(background),
         max_rounds=max_rounds,
+        **{"plugins": {plugin.name: {} for plugin in plugins}, **more},
     )
-    return Catalog(agents={spec.id: spec}, models={}, tools=by_name)
+    return Catalog(
+        agents={spec.id: spec},
+        models={},
+        tools=by_name,
+        plugins={**SHIPPED, **{plugin.name: _ready_made(plugin) for plugin in plugins}},
+    )
+
+
+def _ready_made(plugin: Plugin) -> PluginKind[PluginConfig]:
+    return PluginKind(name=plugin.name, config=PluginConfig, build=lambda *_: plugin)
+
+
+def joined(*catalogs: Catalog) -> Catalog:
+    """All agents of several catalogs."""
+    return Catalog(
+        agents={id_: spec for catalog in catalogs for id_, spec in catalog.agents.items()},
+        models={},
+        tools={name: tool for catalog in catalogs for name, tool in catalog.tools.items()},
+        plugins={name: kind for catalog in catalogs for name, kind in catalog.plugins.items()},
+    )
 
 
 class Replica:
@@ -91,6 +116,7 @@ class Replica:
         self.me = WorkerId(new_id())
         self.database = database
         self.catalog = catalog
+        self.starts_with = next(iter(catalog.agents))
         clock, self.hub = SystemClock(), Hub()
         self.relay = NotifyRelay(database, self.hub, self.me)
         self.publisher = Publisher(self.hub, self.relay)
@@ -118,7 +144,7 @@ class Replica:
         )
         self.liveness = Liveness(database, self.worker, self.tasks, role="all", interval=0.5)
         self.sweeper = Sweeper(
-            database, self.roster, interval=_FOLLOW_UP, heartbeat_timeout=PATIENCE
+            database, self.roster, interval=FOLLOW_UP, heartbeat_timeout=PATIENCE
         )
         self.queue = DeliveryQueue(database, self._handle, self.tasks.handle, poll=0.2)
         self._tasks: list[asyncio.Task[None]] = []
@@ -193,11 +219,11 @@ class Replica:
         while True:
             with suppress(*DATABASE_AWAY):
                 await listen(self.database, channels, on_connected=connected)
-            await pause(_FOLLOW_UP)
+            await pause(FOLLOW_UP)
 
     async def _look_for_lost_hints(self) -> None:
         while True:
-            await pause(2 * _FOLLOW_UP)
+            await pause(2 * FOLLOW_UP)
             with suppress(*DATABASE_AWAY):
                 await self.relay.catch_up()
 
@@ -222,7 +248,7 @@ class Replica:
     ) -> "Run":
         """Start a run, claimed by this replica or left to whoever gets its delivery."""
         request = StartRequest(
-            agent_id=next(iter(self.catalog.agents)),
+            agent_id=self.starts_with or None,
             thread_id=thread_id or ThreadId(new_id()),
             run_id=run_id,
             messages=(Message(id=MessageId(new_id()), role=Role.USER, content=(Text(text),)),),
@@ -302,7 +328,8 @@ class Run:
         return await self.decide_all(decision(ticket, action, **more))
 
     async def decide_all(self, *requests: DecisionRequest) -> Decided:
-        return await decide(self.replica.desk, ANN, self.id, requests)
+        house = self.replica
+        return await decide_and_resume(house.desk, house.worker, ANN, self.id, requests)
 
     async def cancel(self, reason: str | None = None) -> CancelAnswer:
         return await cancel(self.replica.desk, ANN, self.id, reason=reason)

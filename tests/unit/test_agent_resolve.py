@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from app.agents.demo import demo_catalog
-from app.agents.resolve import Unresolvable, resolve
+from app.agents.resolve import resolve
 from app.domain.ids import AgentId
 from app.llm.catalog import ModelCatalog
-from app.runtime.agent import ResolvedAgent
+from app.runtime.agent import ResolvedAgent, Unresolvable
 
 pytestmark = pytest.mark.anyio
 

@@ -26,8 +26,12 @@ class StartIn(Request):
 
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
 
-    agent_id: Str = Field(
-        validation_alias=AliasChoices("agent_id", "agentId"), min_length=1, max_length=200
+    agent_id: Str | None = Field(
+        None,
+        validation_alias=AliasChoices("agent_id", "agentId"),
+        min_length=1,
+        max_length=200,
+        description="Who runs; without it, the agent that was last at work on the thread.",
     )
     thread_id: Uuid | None = Field(
         None,

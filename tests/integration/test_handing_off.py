@@ -1,0 +1,130 @@
+"""Hand-off: another agent goes on with the run, and with the thread."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from app.agents.catalog import Catalog
+from app.domain.ids import AgentId, ThreadId
+from app.domain.runs import Blocked, Done
+from app.llm.scripted import in_order, turn
+from app.runtime.plugins import HandOff, HookView, Phase, Plugin, Request
+from tests.support.house import Replica, Run, an_agent, joined, of_type, replica, texts_of
+from tests.support.probes import Probe
+
+pytestmark = pytest.mark.anyio
+
+
+class Desk:
+    """Two agents, of which the first gives to the second after its first step; both tell of it."""
+
+    def __init__(self, *, to: str = "expert") -> None:
+        self.at_work: list[str] = []
+        self.changes: list[str] = []
+        self.probe, self.special = Probe(), Probe(name="special")
+        self.catalog: Catalog = joined(
+            an_agent(self.probe.tool, id="clerk", plugins=[self._plugin("clerk_watch", to)]),
+            an_agent(
+                self.special.tool,
+                id="expert",
+                approval=["special"],
+                plugins=[self._plugin("expert_watch", None)],
+            ),
+        )
+
+    def _plugin(self, name: str, to: str | None) -> Plugin:
+        async def note(view: HookView) -> Sequence[Request]:
+            self.at_work.append(view.agent.id)
+            return []
+
+        async def give_away(_: HookView) -> Sequence[Request]:
+            return [] if to is None else [HandOff(AgentId(to))]
+
+        def activated(*_: object) -> Sequence[Request]:
+            self.changes.append(f"+{name}")
+            return []
+
+        def deactivated(*_: object) -> Sequence[Request]:
+            self.changes.append(f"-{name}")
+            return []
+
+        return Plugin(
+            name=name,
+            hooks={Phase.STEP_START: note, Phase.STEP_END: give_away},
+            on_activate=activated,  # type: ignore[arg-type]  # asks for nothing, so of any kind
+            on_deactivate=deactivated,  # type: ignore[arg-type]  # likewise
+        )
+
+
+async def test_the_other_agent_goes_on_with_the_same_run(database_url: str) -> None:
+    desk = Desk()
+    script = in_order(turn(desk.probe.call("c1")), turn("the expert's word"))
+    async with replica(database_url, desk.catalog, script) as house:
+        run = await house.start()
+        said = await run.finished()
+        record = await run.now()
+        log = await run.log()
+    assert desk.at_work == ["clerk", "expert"]
+    assert desk.changes == ["+clerk_watch", "-clerk_watch", "+expert_watch"]
+    assert said[-1]["result"]["response"] == "the expert's word"
+    assert record.agent_id == "clerk"
+    assert {entry.message.run_id for entry in log[1:]} == {run.id}
+
+
+async def test_who_was_handed_a_run_has_it_after_a_suspension(database_url: str) -> None:
+    desk = Desk()
+    script = in_order(turn(desk.probe.call("c1")), turn(desk.special.call("c2")), turn("done"))
+    async with replica(database_url, desk.catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+    async with replica(database_url, desk.catalog, script) as other:
+        here = other.same(run)
+        await here.decide("perm_c2", "edit", arguments={"text": "that"})
+        await here.finished(2)
+    assert [handed.text for handed in desk.special.handed] == ["that"]
+    assert desk.at_work == ["clerk", "expert", "expert"]
+    assert desk.changes == ["+clerk_watch", "-clerk_watch", "+expert_watch"]
+
+
+async def _start(house: Replica, agent: str, thread: ThreadId) -> Run:
+    house.starts_with = AgentId(agent)
+    return await house.start(thread_id=thread)
+
+
+async def test_a_start_that_names_an_agent_gets_it(database_url: str) -> None:
+    desk = Desk()
+    script = in_order(
+        turn(desk.probe.call("c1")), turn("by the expert"), turn("by the clerk, who gives nothing")
+    )
+    async with replica(database_url, desk.catalog, script) as house:
+        first = await house.start()
+        await first.finished()
+        second = await _start(house, "clerk", first.thread_id)
+        await second.finished()
+    assert desk.at_work == ["clerk", "expert", "clerk"]
+
+
+async def test_a_start_that_names_none_goes_on_with_who_was_at_work(database_url: str) -> None:
+    desk = Desk()
+    script = in_order(turn(desk.probe.call("c1")), turn("one"), turn("two"))
+    async with replica(database_url, desk.catalog, script) as house:
+        first = await house.start()
+        await first.finished()
+        second = await _start(house, "", first.thread_id)
+        await second.finished()
+        assert (await second.now()).agent_id == "expert"
+    assert desk.at_work == ["clerk", "expert", "expert"]
+
+
+async def test_an_agent_that_is_not_there_ends_the_run_blocked(database_url: str) -> None:
+    desk = Desk(to="nobody")
+    script = in_order(turn(desk.probe.call("c1")))
+    async with replica(database_url, desk.catalog, script) as house:
+        run = await house.start()
+        said = await run.finished()
+        state = (await run.now()).state
+        log = await run.log()
+    assert isinstance(state, Done)
+    assert state.termination == Blocked("handoff resolve failed: there is no agent 'nobody'")
+    assert of_type(said, "run_finish")[0]["termination"]["type"] == "blocked"
+    assert texts_of(log)[-1] == ("tool", "probe did it")
