@@ -32,4 +32,4 @@ def resolve(
         tools |= {tool.descriptor.name: tool for tool in plugin.tools}
     if spec.background:
         tools = {**BACKGROUND_TOOLS, **tools}
-    return ResolvedAgent(spec=spec, model=models.model(spec.model), tools=tools, plugins=plugins)
+    return ResolvedAgent(spec=spec, model=models.guarded(spec.model), tools=tools, plugins=plugins)

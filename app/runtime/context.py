@@ -89,6 +89,8 @@ class ActiveRun:
     """Open ones, and answered ones that haven't been applied, as far as is known here."""
     open_calls: dict[CallId, CallState] = field(default_factory=dict)
     """Calls that are in the log and have no result yet."""
+    unfinished: Message | None = None
+    """What was said of an answer that a cancel or a failure has cut short; not in the log yet."""
     starting: list[NewTask] = field(default_factory=list)
     """Tasks that begin with the next commit."""
     unread_inputs: int = 0
