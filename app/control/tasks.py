@@ -4,6 +4,7 @@ A task's end and the input that tells of it are one commit. A run that waits for
 delivery in the same commit; one that executes looks into its inbox before it comes to rest.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from app import telemetry
@@ -11,7 +12,7 @@ from app.clock import new_id
 from app.control.desk import Desk
 from app.control.reading import run_not_found
 from app.domain.errors import NotFound
-from app.domain.events import InputQueued
+from app.domain.events import AgentEvent, InputQueued
 from app.domain.ids import InputId, MessageId, RunId, TaskId, Tenant
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord, Waiting, WaitingReason
@@ -67,6 +68,19 @@ async def end_task(outgoing: Outgoing, claimed: ClaimedTask, outcome: TaskOutcom
             transaction, record, claimed.task.id, outcome, attempt=claimed.task.attempt
         )
     return task is not None
+
+
+async def show_activity(
+    outgoing: Outgoing, claimed: ClaimedTask, activity: Sequence[AgentEvent]
+) -> None:
+    """Say on the run's stream what a task is at, unless either of them has ended."""
+    async with outgoing.transaction() as transaction:
+        record = await runs.lock(transaction.connection, claimed.tenant, claimed.task.run_id)
+        if record is None or record.is_done:
+            return
+        if await tasks.is_still(transaction.connection, claimed.key):
+            for event in activity:
+                transaction.say(record.tenant, record.thread_id, record.id, event)
 
 
 async def _end(

@@ -15,7 +15,7 @@ from app.agents.roster import Roster
 from app.clock import pause
 from app.control.tasks import end_task
 from app.dispatch.queue import Handled
-from app.domain.events import AgentEvent
+from app.dispatch.task_voice import TaskVoice
 from app.domain.ids import WorkerId
 from app.domain.tasks import OUTCOME_UNKNOWN, TaskOutcome, failed, outcome_of
 from app.events.outgoing import Outgoing
@@ -88,16 +88,22 @@ class TaskExecution:
         tool = agent.tools.get(task.tool_name)
         if tool is None:
             return failed(f"there is no tool {task.tool_name!r} any more")
+        voice = TaskVoice(self.bench.outgoing, self.claimed)
         context = ToolContext(
             run_id=task.run_id,
             thread_id=task.thread_id,
             call_id=task.call_id,
             tool_name=task.tool_name,
             idempotency_key=task.idempotency_key,
-            say=_unheard,
+            say=voice.say,
             inbox=self._messages,
         )
-        return outcome_of(await tool.execute(dict(task.arguments), context))
+        async with asyncio.TaskGroup() as group:
+            showing = group.create_task(voice.run())
+            result = await tool.execute(dict(task.arguments), context)
+            showing.cancel()
+        await voice.show()
+        return outcome_of(result)
 
     async def _messages(self) -> Sequence[str]:
         pool = self.bench.database.hot
@@ -188,11 +194,13 @@ class TaskWorker:
         end could not be written. Seen twice, it is let go: while this process lives, nobody else may
         have it.
         """
+        # Those of before the question: of one that is claimed meanwhile the answer may not know.
+        executing = dict(self._executions)
         owned = await tasks.owned(self._bench.database.hot, self._me)
-        for key, execution in list(self._executions.items()):
+        for key, execution in executing.items():
             if key not in owned:
                 execution.interruption.cancel()
-        strays = owned - set(self._executions)
+        strays = owned - executing.keys() - self._executions.keys()
         for key in strays & self._strays:
             log.warning("stray_task_let_go", task_id=key.task_id, attempt=key.attempt)
             await self._abandon(key)
@@ -249,7 +257,3 @@ class TaskWorker:
             task = await tasks.get(connection, key.tenant, key.task_id)
         if task is not None:
             await TaskExecution(self._bench, ClaimedTask(key.tenant, task, True)).let_go()
-
-
-def _unheard(_: AgentEvent) -> None:
-    """What a task shows of itself has no place in a run's stream, which may have ended."""

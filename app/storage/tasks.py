@@ -231,6 +231,16 @@ async def owned(pool: RawPool, owner: WorkerId) -> set[TaskKey]:
     return {TaskKey(Tenant(row["tenant"]), TaskId(row["id"]), row["attempt"]) for row in rows}
 
 
+async def is_still(connection: Connection, key: TaskKey) -> bool:
+    """Whether the task is open under this attempt; its end waits for the run's lock, as the caller has."""
+    statement = select(tasks.c.id).where(
+        _is(key.tenant, key.task_id),
+        tasks.c.status == TaskStatus.RUNNING.value,
+        tasks.c.attempt == key.attempt,
+    )
+    return (await connection.execute(statement)).first() is not None
+
+
 async def release(connection: Connection, key: TaskKey) -> bool:
     """Let another worker have it at once; False when it was ended or lost before."""
     result = await connection.execute(

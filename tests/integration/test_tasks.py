@@ -525,6 +525,33 @@ async def test_a_run_reaches_its_own_tasks_only(database_url: str) -> None:
     assert "no task" in log[2].message.text
 
 
+async def test_a_task_shows_what_it_is_at_while_its_run_waits(database_url: str) -> None:
+    go_on = asyncio.Event()
+
+    @tool(effect="read")
+    async def slow(ctx: ToolContext) -> str:
+        await asyncio.wait_for(go_on.wait(), 15)
+        ctx.progress(0.1, "begun")
+        ctx.progress(0.5, "halfway")
+        ctx.stream_output("nobody waits for this")
+        ctx.progress(1.0, "there")
+        return "done"
+
+    script = in_order(turn(Call(tool="slow", arguments={})), turn("Waiting."), turn("I see."))
+    async with replica(database_url, an_agent(slow, background=["slow"]), script) as house:
+        run = await house.start()
+        await run.finished()
+        go_on.set()
+        said = await run.finished(2)
+        [task] = await tasks_of(run)
+    shown = of_type(said, "activity_snapshot")
+    assert [one["content"]["message"] for one in shown] == ["there"], "the newest replaces the rest"
+    assert shown[0]["message_id"] == task.call_id
+    assert "step" not in shown[0]
+    assert types_of(said).index("run_finish") < types_of(said).index("activity_snapshot")
+    assert types_of(said).index("activity_snapshot") < types_of(said).index("input_queued")
+
+
 # --- leftovers ------------------------------------------------------------------------------------
 
 
