@@ -49,6 +49,9 @@ tasks_ended = Counter("holdfast_tasks_total", "Background tasks that ended.", ["
 tasks_executing = Gauge(
     "holdfast_tasks_executing", "Background tasks that this process executes now."
 )
+summaries = Counter(
+    "holdfast_summaries_total", "Summaries of old messages, by what came of them.", ["outcome"]
+)
 queue_delay = Histogram(
     "holdfast_queue_delay_seconds", "From a delivery's enqueuing to its claim.", buckets=_SECONDS
 )

@@ -21,6 +21,7 @@ from app.domain.agents import AgentSpec, ToolExecution
 from app.domain.ids import AgentId
 from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
 from app.llm.specs import ModelSpec
+from app.plugins.handoff import transfer_name
 from app.plugins.kinds import PluginKind
 from app.plugins.shipped import SHIPPED
 from app.runtime.ports import Tool
@@ -54,12 +55,14 @@ def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Cat
         if not _AGENT_ID.fullmatch(name):
             problems.at(key, "an agent's name has 1 to 64 of A-Z a-z 0-9 . _ -; rename it")
         if entry is not None:
-            _check_model(key, entry, models, problems)
+            _check_model(f"{key}.model", entry.model, models, problems)
             _check_tools(key, entry, found.tools if all_loaded else None, problems)
-            _check_chosen(f"{key}.approval", entry.approval, entry, problems)
-            _check_chosen(f"{key}.background", entry.background, entry, problems)
+            transfers = [transfer_name(AgentId(agent)) for agent in entry.handoffs]
+            callable_ = [*entry.tools, *transfers]
+            _check_chosen(f"{key}.approval", entry.approval, callable_, problems)
+            _check_chosen(f"{key}.background", entry.background, entry.tools, problems)
             _check_handoffs(key, name, entry, entries.agents, problems)
-            _check_plugins(key, entry, plugins, problems)
+            _check_plugins(key, entry, plugins, models, problems)
     problems.raise_any()
     specs = [_agent_spec(name, entry) for name, entry in entries.agents.items() if entry]
     return Catalog(
@@ -79,12 +82,12 @@ def _extensions(path: Path, entries: Entries, problems: Problems) -> tuple[Exten
     return found, len(problems.sentences) == before
 
 
-def _check_model(key: str, entry: AgentEntry, known: Collection[str], problems: Problems) -> None:
-    if entry.model not in known:
+def _check_model(key: str, model: str, known: Collection[str], problems: Problems) -> None:
+    if model not in known:
         problems.at(
-            f"{key}.model",
-            f"there is no model {entry.model!r}, {choices(entry.model, known)};"
-            f" add [models.{entry.model}] or name another",
+            key,
+            f"there is no model {model!r}, {choices(model, known)};"
+            f" add [models.{model}] or name another",
         )
 
 
@@ -106,14 +109,14 @@ def _check_tools(
             )
 
 
-def _check_chosen(key: str, names: list[str], entry: AgentEntry, problems: Problems) -> None:
+def _check_chosen(key: str, names: list[str], own: Collection[str], problems: Problems) -> None:
     """Some of the agent's own tools, named again because they are to be treated differently."""
     _check_duplicates(key, names, problems)
     for position, name in enumerate(names):
-        if name not in entry.tools:
+        if name not in own:
             problems.at(
                 f"{key}[{position}]",
-                f"the agent has no tool {name!r}, {choices(name, entry.tools)};"
+                f"the agent has no tool {name!r}, {choices(name, own)};"
                 " add it to the agent's tools or remove it here",
             )
 
@@ -133,7 +136,11 @@ def _check_handoffs(
 
 
 def _check_plugins(
-    key: str, entry: AgentEntry, kinds: Mapping[str, PluginKind[Any]], problems: Problems
+    key: str,
+    entry: AgentEntry,
+    kinds: Mapping[str, PluginKind[Any]],
+    models: Collection[str],
+    problems: Problems,
 ) -> None:
     for name, table in entry.plugins.items():
         kind = kinds.get(name)
@@ -143,7 +150,10 @@ def _check_plugins(
                 f"there is no plugin {name!r}, {choices(name, kinds)}; remove its table",
             )
         else:
-            check_entry(kind.config, f"{key}.plugins.{name}", table, problems)
+            config = check_entry(kind.config, f"{key}.plugins.{name}", table, problems)
+            named: Mapping[str, str] = {} if config is None else config.models
+            for each, model in named.items():
+                _check_model(f"{key}.plugins.{name}.{each}", model, models, problems)
 
 
 def _check_duplicates(key: str, names: list[str], problems: Problems) -> None:

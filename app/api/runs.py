@@ -35,6 +35,7 @@ from app.domain.principals import Principal
 from app.events.follow import Scope, follow
 from app.transport.deps import (
     DeskDep,
+    LongPollsDep,
     PrincipalDep,
     StreamOptionsDep,
     StreamToken,
@@ -80,6 +81,7 @@ async def start_a_run(
     worker: WorkerDep,
     principal: PrincipalDep,
     options: StreamOptionsDep,
+    polls: LongPollsDep,
     prefer: Annotated[
         str | None, Header(description="`wait=N`: answer when it is done or waits for somebody.")
     ] = None,
@@ -91,7 +93,9 @@ async def start_a_run(
     record = (await start_run(desk, worker, principal, start)).record
     view, rests = reading.RunView(record), False
     if seconds := preferred_wait(request):
-        rests = await until_rest(desk, principal.tenant, record.thread_id, record.id, seconds)
+        rests = await polls.hold(
+            until_rest(desk, principal.tenant, record.thread_id, record.id, seconds)
+        )
         view = await reading.view(desk, principal.tenant, record.id)
     return Response(
         run_out(view).model_dump_json(),
@@ -156,6 +160,7 @@ async def read_a_run(
     request: Request,
     desk: DeskDep,
     principal: PrincipalDep,
+    polls: LongPollsDep,
     wait: Wait = None,
     include: Annotated[
         Literal["state"] | None, Query(description="`state`: the run's state too.")
@@ -165,7 +170,7 @@ async def read_a_run(
     view = await reading.run(desk, principal, RunId(run_id))
     if wait:
         record = view.run
-        await until_rest(desk, principal.tenant, record.thread_id, record.id, wait)
+        await polls.hold(until_rest(desk, principal.tenant, record.thread_id, record.id, wait))
         view = await reading.run(desk, principal, RunId(run_id))
     body = run_out(view, with_state=include == "state").model_dump_json().encode()
     return tagged(request, body)
@@ -251,6 +256,7 @@ async def cancel_a_run(
     run_id: Uuid,
     desk: DeskDep,
     principal: PrincipalDep,
+    polls: LongPollsDep,
     response: Response,
     body: CancelIn | None = None,
     wait: Wait = None,
@@ -261,8 +267,8 @@ async def cancel_a_run(
     )
     run, settled = answer.run, answer.is_settled
     if wait and not settled:
-        settled = await until_rest(
-            desk, principal.tenant, run.thread_id, run.id, wait, only_done=True
+        settled = await polls.hold(
+            until_rest(desk, principal.tenant, run.thread_id, run.id, wait, only_done=True)
         )
         run = (await reading.view(desk, principal.tenant, run.id)).run
     response.status_code = 200 if settled else 202
@@ -291,4 +297,5 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
         digest=body.fingerprint(),
         traceparent=traceparent,
         overrides=NO_OPTIONS if body.overrides is None else body.overrides.to_domain(),
+        frontend_tools=tuple(tool.model_dump() for tool in body.frontend_tools),
     )

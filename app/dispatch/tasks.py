@@ -18,6 +18,7 @@ from app.dispatch.queue import Handled
 from app.dispatch.task_voice import TaskVoice
 from app.domain.ids import WorkerId
 from app.domain.tasks import OUTCOME_UNKNOWN, TaskOutcome, failed, outcome_of
+from app.domain.tool_calls import ToolResult
 from app.events.outgoing import Outgoing
 from app.runtime.agent import Unresolvable
 from app.runtime.cancellation import Interrupted, Interruption, Wish
@@ -96,11 +97,16 @@ class TaskExecution:
             tool_name=task.tool_name,
             idempotency_key=task.idempotency_key,
             say=voice.say,
+            agent=agent.spec,
             inbox=self._messages,
         )
         async with asyncio.TaskGroup() as group:
             showing = group.create_task(voice.run())
-            result = await tool.execute(dict(task.arguments), context)
+            try:
+                result = await tool.execute(dict(task.arguments), context)
+            except Exception as error:  # whoever wrote the tool
+                log.warning("tool_raised", tool=task.tool_name, exc_info=True)
+                result = ToolResult.error(task.tool_name, f"Execution failed: {error}")
             showing.cancel()
         await voice.show()
         return outcome_of(result)

@@ -28,9 +28,14 @@ def begin_task(run: ActiveRun, state: CallState) -> ToolResult:
 def has_answered(run: ActiveRun) -> bool:
     """Whether the log ends with an answer of this very run that asks for nothing more.
 
-    So it does for a run that was woken and finds nothing new: it must not ask the model again.
+    So it does for a run that was woken and finds nothing new: it must not ask the model again. A summary
+    that has been put behind the answer is nothing new.
     """
-    if run.in_step or not run.log:
+    if run.in_step:
         return False
-    last = run.log[-1].message
-    return last.role is Role.ASSISTANT and last.run_id == run.record.id and not last.tool_calls
+    for entry in reversed(run.log):
+        last = entry.message
+        if last.role is not Role.SYSTEM:
+            is_own = last.role is Role.ASSISTANT and last.run_id == run.record.id
+            return is_own and not last.tool_calls
+    return False

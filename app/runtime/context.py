@@ -35,6 +35,7 @@ from app.domain.tickets import Ticket
 from app.domain.tool_calls import CallState
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
+from app.runtime.compaction import NOTHING, Compaction
 from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents, Tasks
 from app.runtime.state import Batch, StateScope, StateStore
 
@@ -78,6 +79,7 @@ class ActiveRun:
     inbox: Inbox
     tasks: Tasks
     agents: Agents
+    compaction: Compaction = field(default_factory=Compaction)
     thread_state: JsonObject = field(default_factory=dict)
     """What the thread remembers, as it was last stored."""
     state: StateStore = field(default_factory=StateStore)
@@ -90,7 +92,7 @@ class ActiveRun:
     open_calls: dict[CallId, CallState] = field(default_factory=dict)
     """Calls that are in the log and have no result yet."""
     unfinished: Message | None = None
-    """What was said of an answer that a cancel or a failure has cut short; not in the log yet."""
+    """What the model has said and nobody has saved: kept by the end, should one come before the next save."""
     starting: list[NewTask] = field(default_factory=list)
     """Tasks that begin with the next commit."""
     unread_inputs: int = 0
@@ -108,7 +110,7 @@ class ActiveRun:
         self._restore_state()
         self.tickets = list(self.start.tickets)
         self.open_calls = {
-            state.call.id: state for state in self.start.calls if not state.status.is_final
+            state.call.id: state for state in self.start.calls if not state.is_answered
         }
 
     @property
@@ -164,9 +166,16 @@ class ActiveRun:
     ) -> CheckpointAnswer:
         """Commit where the run stands, together with all that it has said.
 
-        The events that tell of it, `step_end` and `run_finish`, are part of the commit.
+        The events that tell of it, `step_end` and `run_finish`, are part of the commit; so is a
+        summary that is ready when a step is complete.
         """
-        entries = [LoggedMessage(self.next_seq + place, m) for place, m in enumerate(messages)]
+        beside = self.compaction.take() if completes_step else NOTHING
+        self.change_state(Batch(beside.changes))
+        usage = self.usage + beside.usage
+        entries = [
+            LoggedMessage(self.next_seq + place, message)
+            for place, message in enumerate([*messages, *beside.messages])
+        ]
         made = materialize_output(
             entries,
             run_id=self.record.id,
@@ -195,7 +204,7 @@ class ActiveRun:
                 output=made.output,
                 state=state,
                 steps=steps,
-                usage=self.usage,
+                usage=usage,
                 run_state=self._run_state(state, steps),
                 thread_state=None if thread_state == self.thread_state else thread_state,
                 calls=tuple(calls),
@@ -207,9 +216,11 @@ class ActiveRun:
             )
         )
         if isinstance(answer, Saved):
+            self.usage = usage
             self.log.extend(made.messages)
             self.next_seq += len(entries)
             self.output = made.output
+            self.unfinished = None
             self.steps = steps
             self.in_step = self.in_step and not completes_step
             self.thread_state = thread_state
@@ -217,6 +228,7 @@ class ActiveRun:
             self.tickets = [t for t in (*self.tickets, *opened) if t.key not in applied]
             self._note_calls(calls, calls_settled)
         else:
+            self.compaction.put_back(beside)
             self.starting = [*starting, *self.starting]
         if not isinstance(answer, DecidedMeanwhile):
             self.unread_inputs, self.open_tasks = answer.unread_inputs, answer.open_tasks
@@ -224,7 +236,7 @@ class ActiveRun:
 
     def _note_calls(self, calls: Sequence[CallState], calls_settled: bool) -> None:
         for state in calls:
-            if state.status.is_final:
+            if state.is_answered:
                 self.open_calls.pop(state.call.id, None)
             else:
                 self.open_calls[state.call.id] = state
@@ -247,6 +259,7 @@ class ActiveRun:
             "status": status_of(state).value,
             "step_count": steps,
             "active_ms": round(self.active_seconds * 1000),
+            "updated_at": round(self.clock.now().timestamp() * 1000),
         }
         if isinstance(state, Waiting):
             lifecycle["status_reason"] = state.message

@@ -15,6 +15,7 @@ from app.storage import hot, inputs, runs, threads
 from app.storage.database import Database, RawPool
 from app.storage.hot import Written
 from tests.support.conditions import eventually
+from tests.support.rows import sizes
 from tests.support.stored_runs import (
     TIMEOUT,
     admit,
@@ -25,7 +26,6 @@ from tests.support.stored_runs import (
     flush_of,
     logged_seqs,
     running,
-    sizes,
     some_run,
     worker,
 )
