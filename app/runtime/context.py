@@ -11,6 +11,7 @@ from app.clock import Clock, new_id
 from app.domain.checkpoints import (
     Checkpoint,
     CheckpointAnswer,
+    DecidedMeanwhile,
     Said,
     Saved,
     materialize_output,
@@ -29,12 +30,13 @@ from app.domain.runs import (
     status_of,
     status_reason,
 )
+from app.domain.tasks import NewTask
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import CallState
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.compaction import NOTHING, Compaction
-from app.runtime.ports import Answers, CheckpointStore, LiveEvents
+from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents, Tasks
 from app.runtime.state import Batch, StateScope, StateStore
 
 Standing: TypeAlias = Running | Waiting | Done
@@ -74,6 +76,8 @@ class ActiveRun:
     next_seq: int
     start: Start
     answers: Answers
+    inbox: Inbox
+    tasks: Tasks
     agents: Agents
     compaction: Compaction = field(default_factory=Compaction)
     thread_state: JsonObject = field(default_factory=dict)
@@ -89,6 +93,10 @@ class ActiveRun:
     """Calls that are in the log and have no result yet."""
     unfinished: Message | None = None
     """What the model has said and nobody has saved: kept by the end, should one come before the next save."""
+    starting: list[NewTask] = field(default_factory=list)
+    """Tasks that begin with the next commit."""
+    unread_inputs: int = 0
+    open_tasks: int = 0
     _active_before: float = 0.0
     _began: datetime = field(init=False)
 
@@ -96,6 +104,8 @@ class ActiveRun:
         self.steps = self.record.steps
         self.usage = self.record.usage
         self.output = self.record.output
+        self.unread_inputs = self.record.unread_inputs
+        self.open_tasks = self.record.open_tasks
         self._began = self.clock.now()
         self._restore_state()
         self.tickets = list(self.start.tickets)
@@ -133,6 +143,13 @@ class ActiveRun:
 
     def new_message_id(self) -> MessageId:
         return MessageId(new_id())
+
+    async def read_inbox(self) -> None:
+        """Let what has come in meanwhile enter the log, each message once and in order."""
+        entered = await self.inbox.enter_log(self.next_seq)
+        self.log.extend(entered)
+        self.next_seq += len(entered)
+        self.unread_inputs = 0
 
     async def save(
         self,
@@ -175,6 +192,7 @@ class ActiveRun:
         if finish is not None:
             events.append(Said(self._state_snapshot(state, steps), None))
             events.append(Said(finish, None))
+        starting, self.starting = self.starting, []
         answer = await self.store.commit(
             Checkpoint(
                 tenant=self.record.tenant,
@@ -193,6 +211,7 @@ class ActiveRun:
                 calls_settled=calls_settled,
                 opened=tuple(opened),
                 applied=tuple(applied),
+                tasks=tuple(starting),
                 said=tuple(events),
             )
         )
@@ -210,6 +229,9 @@ class ActiveRun:
             self._note_calls(calls, calls_settled)
         else:
             self.compaction.put_back(beside)
+            self.starting = [*starting, *self.starting]
+        if not isinstance(answer, DecidedMeanwhile):
+            self.unread_inputs, self.open_tasks = answer.unread_inputs, answer.open_tasks
         return answer
 
     def _note_calls(self, calls: Sequence[CallState], calls_settled: bool) -> None:

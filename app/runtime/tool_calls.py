@@ -17,10 +17,19 @@ from typing import TypeAlias, assert_never
 from app.domain.agents import ToolExecution
 from app.domain.runs import Blocked
 from app.domain.tool_calls import CallState, CallStatus, ToolResult
+from app.runtime.background import begin_task
 from app.runtime.plugins import Phase
 from app.runtime.tool_changes import SideBySide, executed_before
 from app.runtime.tool_execution import Executed, execute
-from app.runtime.tool_gate import Answered, Forbidden, MustAsk, Refused, Verdict, judge
+from app.runtime.tool_gate import (
+    Answered,
+    AsTask,
+    Forbidden,
+    MustAsk,
+    Refused,
+    Verdict,
+    judge,
+)
 from app.runtime.tool_round import BROKEN_OFF, ToolRound
 
 Telling: TypeAlias = Callable[[], Awaitable[object]]
@@ -54,6 +63,10 @@ async def settle(
             round_.stop = Blocked(reason)
             blocked = Executed(ToolResult.error(state.call.name, reason))
             await round_.finish(state, blocked, resumed=resumed)
+        case AsTask():
+            await round_.announce(state)
+            begun = Executed(begin_task(round_.run, state))
+            await round_.finish(state, begun, resumed=resumed)
         case _:
             assert_never(verdict)
 
