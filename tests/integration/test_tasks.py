@@ -7,6 +7,7 @@ import re
 import pytest
 
 from app.control.tasks import cancel_task, task_page
+from app.domain.agents import ToolExecution
 from app.domain.errors import NotFound
 from app.domain.ids import TaskId, Tenant
 from app.domain.messages import Role, Visibility
@@ -168,6 +169,38 @@ async def test_a_background_call_passes_the_gate_like_any_other(database_url: st
         [task] = await tasks_of(run)
     assert task.arguments == {"text": "less"}
     assert [one.text for one in probe.handed] == ["less"]
+
+
+async def test_side_by_side_a_task_begins_when_its_result_is_told(database_url: str) -> None:
+    """Its call comes second: until the first one has its result, a crash would begin the task again."""
+    first_call, slow = Probe(name="first", held=True, effect="read"), Probe(name="slow")
+    agent = an_agent(
+        first_call.tool,
+        slow.tool,
+        background=["slow"],
+        tool_execution=ToolExecution.PARALLEL,
+    )
+    calls = turn(first_call.call("c1"), slow.call("c2"))
+    async with replica(database_url, agent, in_order(calls)) as lost:
+        run = await lost.start()
+        await first_call.was_reached()
+        assert await tasks_of(run) == []
+        await lost.kill()
+    first_call.open.set()
+    script = in_order(turn("Waiting."), turn("Done."))
+    async with replica(database_url, agent, script) as second:
+        run = second.same(run)
+
+        async def look() -> bool:
+            return (await run.now()).is_done
+
+        await eventually(look)
+        [task] = await tasks_of(run)
+        log = await run.log()
+    assert task.call_id == "c2"
+    assert [entry.message.tool_call_id for entry in log[2:4]] == ["c1", "c2"]
+    assert len(slow.handed) == 1
+    assert await broken_invariants(database_url) == {}
 
 
 async def test_several_tasks_report_one_after_the_other_each_once(database_url: str) -> None:
