@@ -205,7 +205,7 @@ class MemoryHouse(MemoryRows):
             start=self._where_it_stood(claimed),
             answers=voice,
             agents=agents,
-            compaction=Compaction(claimed.record.id, nothing_else),
+            compaction=Compaction(),
             thread_state=claimed.thread_state,
         )
         return run, voice
