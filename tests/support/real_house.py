@@ -187,9 +187,7 @@ class RealHouse:
         interruption: Interruption,
     ) -> tuple[ActiveRun, RealVoice]:
         record, writer = claimed.record, self.office.writer
-        self._execution = Execution(
-            self._bench, claimed, asyncio.Event(), interruption
-        )
+        self._execution = Execution(self._bench, claimed, asyncio.Event(), interruption)
         journal = writer.journal(
             record.tenant, record.thread_id, record.id, record.attempt, interruption.abandon
         )
