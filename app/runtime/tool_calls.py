@@ -77,6 +77,7 @@ async def settle(
 async def _one_by_one(round_: ToolRound, calls: Sequence[CallState]) -> None:
     for place, state in enumerate(calls):
         if await _stops_the_rest(round_, state):
+            await round_.secure(Phase.STEP_END)
             for behind in calls[place + 1 :]:
                 await _leave(round_, behind)
             return
