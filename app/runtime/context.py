@@ -35,7 +35,7 @@ from app.domain.tickets import Ticket
 from app.domain.tool_calls import CallState
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
-from app.runtime.compaction import NOTHING, Compaction
+from app.runtime.compaction import FAILURES, NOTHING, Compaction, Outcome
 from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents, Tasks
 from app.runtime.state import Batch, StateScope, StateStore
 
@@ -169,7 +169,7 @@ class ActiveRun:
         The events that tell of it, `step_end` and `run_finish`, are part of the commit; so is a
         summary that is ready when a step is complete.
         """
-        beside = self.compaction.take() if completes_step else NOTHING
+        beside = self._taken_from_beside(state) if completes_step else NOTHING
         self.change_state(Batch(beside.changes))
         usage = self.usage + beside.usage
         entries = [
@@ -234,6 +234,11 @@ class ActiveRun:
             self.unread_inputs, self.open_tasks = answer.unread_inputs, answer.open_tasks
         return answer
 
+    def _taken_from_beside(self, state: Standing) -> Outcome:
+        if isinstance(state, Waiting):
+            return self.compaction.take_before_rest()
+        return self.compaction.take()
+
     def _note_calls(self, calls: Sequence[CallState], calls_settled: bool) -> None:
         for state in calls:
             if state.is_answered:
@@ -248,7 +253,9 @@ class ActiveRun:
         extensions = dict(stored.get("extensions", {}))
         lifecycle = extensions.pop(LIFECYCLE, {})
         self._active_before = lifecycle.get("active_ms", 0) / 1000
-        self.state = StateStore(self.agent.plugins.keys, revision=stored.get("revision", 0))
+        self.state = StateStore(
+            [*self.agent.plugins.keys, FAILURES], revision=stored.get("revision", 0)
+        )
         self.state.restore(StateScope.RUN, extensions)
         self.state.restore(StateScope.THREAD, self.thread_state)
 
