@@ -9,7 +9,7 @@ from app.domain.agents import AgentSpec
 from app.domain.decisions import Action, Answer
 from app.domain.ids import AgentId, CallId
 from app.domain.json_values import JsonObject
-from app.domain.tool_calls import Effect
+from app.domain.tool_calls import Effect, ResumeMode
 from app.llm.scripted import Call, Turn
 from app.runtime.ports import ModelRequest
 from tests.support.event_order import Event
@@ -28,6 +28,15 @@ TOOLS = {
         WatchedTool(name="failing", effect=Effect.READ, fails=True),
         WatchedTool(name="gated", effect=Effect.UNSAFE),
         WatchedTool(name="asking", effect=Effect.UNSAFE, asks=1),
+        WatchedTool(
+            name="deciding",
+            effect=Effect.UNSAFE,
+            asks=1,
+            mode=ResumeMode.USE_DECISION_AS_TOOL_RESULT,
+        ),
+        WatchedTool(
+            name="passing", effect=Effect.UNSAFE, asks=1, mode=ResumeMode.PASS_DECISION_TO_TOOL
+        ),
     )
 }
 SPEC = AgentSpec(
@@ -52,9 +61,11 @@ class Story(Player):
         self.requests.append(request)
         return super()._script(request)
 
-    async def told(self, *turns: Turn, happenings: Sequence[Happening] = ()) -> Rows:
+    async def told(
+        self, *turns: Turn, happenings: Sequence[Happening] = (), parallel: bool = False
+    ) -> Rows:
         """Start the run and let it go as far as it gets."""
-        await self.start(turns, here=True)
+        await self.start(turns, here=True, parallel=parallel)
         return await self.goes_on(happenings)
 
     async def goes_on(self, happenings: Sequence[Happening] = ()) -> Rows:
