@@ -2,12 +2,15 @@
 
 import asyncio
 
+import pytest
+
 from tests.machine.examples import play
 from tests.machine.machine import SPEC, ThreadMachine, tools
 from tests.support.memory_house import MemoryHouse
 from tests.support.playing import Player
 
 
+@pytest.mark.timeout(600)
 def test_every_promise_holds_in_random_scripts() -> None:
     with asyncio.Runner() as runner:
 

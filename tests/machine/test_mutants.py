@@ -21,6 +21,7 @@ from tests.support.playing import Fault, Player
     ],
     ids=["a round that doesn't mark", "an answer applied twice", "an end with open calls"],
 )
+@pytest.mark.timeout(300)
 def test_the_machine_kills(mutant: Callable[[], Fault], objection: str) -> None:
     with asyncio.Runner() as runner:
 

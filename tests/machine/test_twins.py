@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.machine.examples import EXAMPLES_IN_POSTGRES, play
 from tests.machine.machine import SPEC, ThreadMachine, tools
 from tests.support.databases import Databases
@@ -11,6 +13,7 @@ from tests.support.playing import Player
 from tests.support.real_house import Office, RealHouse
 
 
+@pytest.mark.timeout(300)
 def test_both_keep_the_same(postgres: Databases) -> None:
     with asyncio.Runner() as runner:
         fresh = postgres.fresh()
