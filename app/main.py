@@ -7,7 +7,7 @@ from fastapi import Depends, FastAPI
 from app.api import agents, health, runs, stream_tokens, threads, tickets
 from app.api.schemas.common import Problem
 from app.settings import Settings
-from app.transport import errors
+from app.transport import errors, repetitions
 from app.transport.auth import Doorkeeper
 from app.transport.bounds import BoundedBody
 from app.transport.headers import require_readable
@@ -48,6 +48,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
         heartbeat=settings.stream_heartbeat, send_timeout=settings.stream_send_timeout
     )
     errors.install(app)
+    repetitions.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
     for face in (runs, threads, tickets, agents, stream_tokens):
         app.include_router(face.router, responses=_REFUSALS)
