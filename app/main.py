@@ -11,6 +11,8 @@ from app.transport import errors, repetitions
 from app.transport.auth import Doorkeeper
 from app.transport.bounds import BoundedBody
 from app.transport.headers import require_readable
+from app.transport.openapi import declare_security
+from app.transport.queries import require_known_query
 from app.transport.sse import StreamOptions
 from app.wiring import House
 
@@ -28,17 +30,24 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """Says who is let in, too: the framework can't read that off the routes."""
+        if self.openapi_schema is None:
+            declare_security(super().openapi(), is_keyless=self.state.doorkeeper.is_keyless)
+        return super().openapi()
+
+
 def create_app(house: House, door: Doorkeeper) -> FastAPI:
     """The application over an open house; it owns nothing that would have to be closed."""
     settings: Settings = house.settings
-    app = FastAPI(
+    app = _App(
         title="Holdfast",
         version="0.1.0",
         description=_DESCRIPTION,
         docs_url="/docs",
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(require_readable)],
     )
     app.state.desk = house.desk
     app.state.worker = house.worker
@@ -50,7 +59,8 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     errors.install(app)
     repetitions.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
+    strictly = [Depends(require_readable), Depends(require_known_query)]
     for face in (runs, threads, tickets, agents, stream_tokens):
-        app.include_router(face.router, responses=_REFUSALS)
+        app.include_router(face.router, responses=_REFUSALS, dependencies=strictly)
     app.include_router(health.router)
     return app

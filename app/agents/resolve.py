@@ -29,4 +29,4 @@ def resolve(
     plugins = PluginSet([*built_in(spec), *named])
     for plugin in plugins.plugins:
         tools |= {tool.descriptor.name: tool for tool in plugin.tools}
-    return ResolvedAgent(spec=spec, model=models.model(spec.model), tools=tools, plugins=plugins)
+    return ResolvedAgent(spec=spec, model=models.guarded(spec.model), tools=tools, plugins=plugins)

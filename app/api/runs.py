@@ -31,6 +31,7 @@ from app.dispatch.worker import Worker
 from app.domain.errors import AnsweredBefore, Invalid, TooLarge
 from app.domain.idempotency import KeptAnswer
 from app.domain.ids import AgentId, RunId, ThreadId
+from app.domain.inference import NO_OPTIONS
 from app.domain.json_values import compact
 from app.domain.messages import message_to_json
 from app.domain.principals import Principal
@@ -350,4 +351,5 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
         metadata=body.metadata,
         digest=body.fingerprint(),
         traceparent=traceparent,
+        overrides=NO_OPTIONS if body.overrides is None else body.overrides.to_domain(),
     )

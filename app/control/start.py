@@ -14,6 +14,7 @@ from app.domain.errors import Conflict, Invalid, TooMany
 from app.domain.events import RunCreated, RunStart
 from app.domain.identity import run_identity
 from app.domain.ids import AgentId, InputId, RunId, Tenant, ThreadId, WorkerId
+from app.domain.inference import NO_OPTIONS, InferenceOptions, options_to_json
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message, MessageRange
 from app.domain.principals import Principal, Scope
@@ -67,6 +68,7 @@ class StartRequest:
     metadata: JsonObject
     digest: str
     traceparent: str | None = None
+    overrides: InferenceOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,7 @@ def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: 
             "origin": "User",
             "input_message_ids": [message.id for message in request.messages],
             "input_message_count": len(request.messages),
+            **_overrides(request),
         },
         request_digest=request.digest,
         metadata=request.metadata,
@@ -203,6 +206,12 @@ def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: 
         lineage=Lineage(run_id),
         traceparent=request.traceparent,
     )
+
+
+def _overrides(request: StartRequest) -> JsonObject:
+    if request.overrides == NO_OPTIONS:
+        return {}
+    return {"overrides": options_to_json(request.overrides)}
 
 
 async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | None:

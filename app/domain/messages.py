@@ -23,6 +23,13 @@ class Visibility(StrEnum):
     """The model reads it; listings leave it out unless asked."""
 
 
+class CutShort(StrEnum):
+    """Why an assistant's message stops in the middle."""
+
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Base64Source:
     media_type: str
@@ -77,7 +84,8 @@ class Message:
     """One entry of the log. `run_id` and `step_index` say which run produced it, if one did.
 
     `ran_with` stands on a tool's result when a person had edited the call's arguments: the log keeps
-    what the model asked for, and shows what was done.
+    what the model asked for, and shows what was done. `cut_short` stands on what an assistant had said
+    when its run ended in the middle of it.
     """
 
     id: MessageId
@@ -89,6 +97,7 @@ class Message:
     run_id: RunId | None = None
     step_index: int | None = None
     ran_with: JsonObject | None = None
+    cut_short: CutShort | None = None
 
     @property
     def text(self) -> str:
@@ -202,6 +211,8 @@ def message_to_json(message: Message) -> dict[str, Any]:
         body["metadata"] = {"run_id": message.run_id, "step_index": message.step_index}
     if message.ran_with is not None:
         body["ran_with"] = message.ran_with
+    if message.cut_short is not None:
+        body["cut_short"] = message.cut_short.value
     return body
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
+from app.domain.inference import NO_OPTIONS
 from app.domain.json_values import compact
 from app.domain.messages import (
     Base64Source,
@@ -18,21 +19,32 @@ from app.domain.messages import (
     UrlSource,
 )
 from app.domain.tool_calls import ToolDescriptor
+from app.llm.openai_options import Dialect, parameters_of
 from app.runtime.ports import ModelRequest
 
+PLAIN = Dialect()
 
-def request_body(request: ModelRequest, model: str, options: Mapping[str, Any]) -> bytes:
-    """`options` are the endpoint's own parameters (temperature, max_tokens …), sent as they are."""
+
+def request_body(
+    request: ModelRequest,
+    model: str,
+    parameters: Mapping[str, Any],
+    dialect: Dialect = PLAIN,
+) -> bytes:
+    """`parameters` are the endpoint's own, sent as they are where the request's options say nothing."""
     messages = [_message(message) for message in request.messages]
     if request.system_prompt:
         messages.insert(0, {"role": "system", "content": request.system_prompt})
     body: dict[str, Any] = {
-        **options,
+        **parameters,
         "model": model,
         "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    if request.options != NO_OPTIONS:
+        body |= parameters_of(request.options, dialect)
+        body["model"] = request.options.upstream_model or model
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
     return compact(body).encode("utf-8", "replace")

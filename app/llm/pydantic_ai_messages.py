@@ -27,6 +27,7 @@ from pydantic_ai.messages import ModelRequestPart as SdkRequestPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
+from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
 from app.domain.json_values import as_object, compact
 from app.domain.messages import (
@@ -42,7 +43,6 @@ from app.domain.messages import (
     UnknownBlock,
     UrlSource,
 )
-from app.llm.failures import FailureKind, failed
 from app.runtime.ports import ModelRequest
 
 _Url: TypeAlias = type[ImageUrl] | type[AudioUrl] | type[VideoUrl] | type[DocumentUrl]

@@ -85,6 +85,8 @@ class ActiveRun:
     """Open ones, and answered ones that haven't been applied, as far as is known here."""
     open_calls: dict[CallId, CallState] = field(default_factory=dict)
     """Calls that are in the log and have no result yet."""
+    unfinished: Message | None = None
+    """What was said of an answer that a cancel or a failure has cut short; not in the log yet."""
     _active_before: float = 0.0
     _began: datetime = field(init=False)
 

@@ -160,7 +160,7 @@ async def _step(run: ActiveRun) -> Ending | None:
     asked = await ask(run, Phase.AFTER_INFERENCE, answer=said)
     if asked.stop is not None:
         return await finish(run, asked.stop, _with_calls_declined(run, said))
-    note = _note_of_malformed(run, reply)
+    note = _note_of_vain_calls(run, reply)
     if reply.calls:
         calls = _fresh_calls(run, said.tool_calls)
         round_ = ToolRound(run, [said], calls)
@@ -228,17 +228,15 @@ def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
     )
 
 
-def _note_of_malformed(run: ActiveRun, reply: Reply) -> list[Message]:
-    """Ask again for calls whose arguments weren't JSON; people don't see this."""
-    if not reply.malformed:
+def _note_of_vain_calls(run: ActiveRun, reply: Reply) -> list[Message]:
+    """Tell the model of calls that couldn't be made; people don't see this."""
+    if reply.note is None:
         return []
-    names = ", ".join(reply.malformed)
-    text = f"The arguments of your call to {names} were not valid JSON. Issue it again with valid JSON."
     return [
         Message(
             id=run.new_message_id(),
             role=Role.USER,
-            content=(Text(text),),
+            content=(Text(reply.note),),
             visibility=Visibility.INTERNAL,
         )
     ]
@@ -327,12 +325,12 @@ async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
 
 async def cancel(run: ActiveRun) -> Finished:
     """End because somebody wished it."""
-    return await finish(run, Cancelled(run.interruption.reason), _answer_open_calls(run))
+    return await finish(run, Cancelled(run.interruption.reason), _loose_ends(run))
 
 
 async def fail(run: ActiveRun, code: str, detail: str) -> Finished:
     """End because something broke: visibly, and in the same shape as every end."""
-    return await finish(run, Failed(code, detail), _answer_open_calls(run))
+    return await finish(run, Failed(code, detail), _loose_ends(run))
 
 
 async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
@@ -341,9 +339,10 @@ async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
     return await fail(run, code, detail)
 
 
-def _answer_open_calls(run: ActiveRun) -> list[Message]:
-    """Give every call that has no result one that says so: the thread must take the next message."""
-    round_ = ToolRound(run)
+def _loose_ends(run: ActiveRun) -> list[Message]:
+    """Keep what was said of an unfinished answer, and give every call that has no result one that says
+    so: the thread must take the next message."""
+    round_ = ToolRound(run, [] if run.unfinished is None else [run.unfinished])
     for state in run.open_calls.values():
         round_.finish(state, ToolResult.error(state.call.name, INTERRUPTED))
     return round_.messages

@@ -36,7 +36,7 @@ async def _stream_options(request: Request) -> StreamOptions:
     return options
 
 
-async def _principal(request: Request) -> Principal:
+async def principal_behind(request: Request) -> Principal:
     headers = request.headers
     door = await _doorkeeper(request)
     return door.principal(headers.get("authorization"), headers.get("host"), headers.get("origin"))
@@ -46,7 +46,7 @@ DeskDep = Annotated[Desk, Depends(_desk)]
 WorkerDep = Annotated[Worker | None, Depends(_worker)]
 DoorkeeperDep = Annotated[Doorkeeper, Depends(_doorkeeper)]
 StreamOptionsDep = Annotated[StreamOptions, Depends(_stream_options)]
-PrincipalDep = Annotated[Principal, Depends(_principal)]
+PrincipalDep = Annotated[Principal, Depends(principal_behind)]
 StreamToken = Annotated[
     str | None,
     Query(description="From POST /v1/stream-tokens, where headers can't be sent.", max_length=2000),
@@ -58,7 +58,7 @@ async def stream_reader(
 ) -> Principal:
     """Who reads a stream: by key, or by a token for exactly this run or thread."""
     if token is None:
-        return await _principal(request)
+        return await principal_behind(request)
     door, desk = await _doorkeeper(request), await _desk(request)
     grant = door.grant(token, desk.clock.now())
     if (grant.run_id, grant.thread_id) != (run_id, thread_id):

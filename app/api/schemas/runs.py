@@ -7,6 +7,7 @@ from pydantic.config import JsonDict
 
 from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
 from app.api.schemas.messages import MessageOut, NewMessage
+from app.api.schemas.overrides import OverridesIn
 from app.api.schemas.tickets import DecisionResultOut, TicketOut
 from app.control.reading import RunView
 from app.control.start import IfThreadMissing, OnActive
@@ -50,10 +51,15 @@ class StartIn(Request):
     )
     if_thread_missing: IfThreadMissing = IfThreadMissing.CREATE
     metadata: Metadata = Field(default_factory=dict)
+    overrides: OverridesIn | None = Field(
+        None, description="How this run's model is asked, in place of what its agent says."
+    )
 
     def fingerprint(self) -> str:
         """The same for a repetition of this request, whatever order its fields came in."""
-        return digest(self.model_dump(mode="json", exclude={"run_id"}))
+        # A field that came later counts only when it is used: older requests keep their fingerprint.
+        left_out = {"run_id"} if self.overrides is not None else {"run_id", "overrides"}
+        return digest(self.model_dump(mode="json", exclude=left_out))
 
 
 class RangeOut(Answer):
