@@ -75,7 +75,7 @@ async def decide(
         if record is None:
             raise run_not_found(run_id)
         all_tickets = await tickets.of_run(connection, principal.tenant, run_id)
-        chosen = [_find(all_tickets, request.ticket) for request in requests]
+        chosen = [find_ticket(all_tickets, request.ticket) for request in requests]
         if len({ticket.key for ticket in chosen}) < len(chosen):
             raise Invalid(
                 "ticket_repeated", "A batch may answer each ticket once. Remove the repetition."
@@ -102,7 +102,7 @@ async def decide(
     return decided
 
 
-def _find(all_tickets: Sequence[Ticket], name: str) -> Ticket:
+def find_ticket(all_tickets: Sequence[Ticket], name: str) -> Ticket:
     """The open ticket of that name, else the newest one that had it."""
     named = [
         ticket for ticket in all_tickets if name in (ticket.ticket_id, ticket.key, ticket.call_id)

@@ -318,7 +318,7 @@ async def queue_up(
 
 
 def _created(run: NewRun, status: RunStatus, *, position: int) -> RunCreated:
-    ids = [str(message.id) for message in run.messages]
+    ids = [str(message.id) for message in run.messages] or run.request["input_message_ids"]
     return RunCreated(run.agent_id, status.value, position, ids)
 
 
@@ -328,7 +328,7 @@ def _record(
     """The record as it was just written, without reading it back."""
     executes = isinstance(state, Running)
     consumed = (
-        None
+        run.input
         if first_seq is None
         else MessageInput(
             MessageRange.of(first_seq, first_seq + len(run.messages) - 1),

@@ -7,6 +7,7 @@ import structlog
 from app.control.decide import Decided, DecisionRequest, decide
 from app.control.desk import Desk
 from app.control.once import Once
+from app.control.retry import RetryRequest, retry
 from app.control.start import Existing, InLine, StartRequest, ToExecute, start
 from app.dispatch.execution import ClaimedRun
 from app.dispatch.worker import Worker
@@ -51,6 +52,26 @@ async def start_run(
         )
     )
     return started
+
+
+async def retry_run(
+    desk: Desk,
+    worker: Worker | None,
+    principal: Principal,
+    run_id: RunId,
+    request: RetryRequest,
+    once: Once[RunRecord] | None = None,
+) -> InLine:
+    """Start a run in a failed one's place, and let it go at once."""
+    if worker is None or not worker.reserve():
+        return await retry(desk, principal, run_id, request, deliver=True, once=once)
+    try:
+        line = await retry(desk, principal, run_id, request, deliver=False, once=once)
+    except BaseException:
+        worker.free()
+        raise
+    await _claim(worker, line.to_claim)
+    return line
 
 
 async def decide_and_resume(

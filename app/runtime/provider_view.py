@@ -14,6 +14,9 @@ from app.domain.tool_calls import INTERRUPTED
 def provider_view(log: Sequence[LoggedMessage]) -> list[Message]:
     """Assistant messages followed at once by the last result of each of their calls."""
     messages = [entry.message for entry in log]
+    while messages and messages[-1].cut_short is not None:
+        # Nobody has answered to it: whoever tries again says it anew, and doesn't go on in its middle.
+        messages.pop()
     view: list[Message] = []
     for index, message in enumerate(messages):
         if message.role is Role.TOOL:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
 
+from app.clock import new_id
 from app.domain.ids import InputId, RunId, Tenant, ThreadId
 from app.domain.inputs import InputStatus
 from app.domain.json_values import storable
@@ -23,6 +24,25 @@ async def retract(connection: Connection, tenant: Tenant, run_id: RunId) -> None
         )
         .values(status=InputStatus.RETRACTED.value)
     )
+
+
+async def queue_again(connection: Connection, tenant: Tenant, *, of: RunId, for_: RunId) -> None:
+    """Let a run have what was retracted from another one, which never took anything."""
+    statement = (
+        select(inputs.c.thread_id, inputs.c.position, inputs.c.message)
+        .where(
+            inputs.c.tenant == tenant,
+            inputs.c.run_id == of,
+            inputs.c.status == InputStatus.RETRACTED.value,
+        )
+        .order_by(inputs.c.position)
+    )
+    again = [
+        {"tenant": tenant, "id": new_id(), "run_id": for_, **row}
+        for row in (await connection.execute(statement)).mappings()
+    ]
+    if again:
+        await connection.execute(insert(inputs), again)
 
 
 async def queue(

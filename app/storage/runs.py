@@ -60,6 +60,8 @@ async def insert_created(
 ) -> bool:
     """A run that nobody executes yet; False, and nothing written, when its id is taken."""
     lineage = run.lineage
+    about = run.input
+    stretch = None if about is None else about.range
     result = await connection.execute(
         insert(runs)
         .values(
@@ -81,6 +83,9 @@ async def insert_created(
             metadata=storable(run.metadata),
             started_by=run.started_by,
             traceparent=run.traceparent,
+            input_from=None if stretch is None else stretch.from_seq,
+            input_to=None if stretch is None else stretch.to_seq,
+            input_ids=[] if about is None else list(about.trigger_message_ids),
             events_from=events_from,
             created_at=at,
             updated_at=at,

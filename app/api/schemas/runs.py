@@ -10,6 +10,7 @@ from app.api.schemas.messages import MessageOut, NewMessage
 from app.api.schemas.overrides import OverridesIn
 from app.api.schemas.tickets import DecisionResultOut, TicketOut
 from app.control.reading import RunView
+from app.control.retry import VersionOfAgent
 from app.control.start import IfThreadMissing, OnActive
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
@@ -91,6 +92,7 @@ class RunOut(Answer):
     agent_id: str
     agent_version: str
     parent_run_id: str | None
+    retry_of: str | None = Field(description="The failed run in whose place it was started.")
     status: Literal["created", "running", "waiting", "done"]
     outcome: str | None = Field(description="How it went, in one word, once it is done.")
     termination: dict[str, Any] | None = Field(description="Why it ended: type, code, detail.")
@@ -125,6 +127,7 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         agent_id=record.agent_id,
         agent_version=record.agent_version,
         parent_run_id=record.lineage.parent_run_id,
+        retry_of=record.lineage.retry_of,
         status=record.status.value,
         outcome=None if done is None else outcome(done.termination).value,
         termination=None if done is None else termination_to_json(done.termination),
@@ -184,6 +187,13 @@ class DecidedOut(Answer):
 
 class CancelIn(Request):
     reason: Str | None = Field(None, max_length=2000)
+
+
+class RetryIn(Request):
+    agent_version: VersionOfAgent = Field(
+        VersionOfAgent.SAME,
+        description="`same`: the version that failed; `current`: the one that there is now.",
+    )
 
 
 class EventsPage(Answer):
