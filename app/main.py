@@ -22,6 +22,7 @@ from app.transport.auth import Doorkeeper
 from app.transport.bounds import BoundedBody
 from app.transport.headers import require_readable
 from app.transport.openapi import declare_security
+from app.transport.polls import LongPolls
 from app.transport.queries import require_known_query
 from app.transport.sse import StreamOptions
 from app.wiring import House
@@ -63,6 +64,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     app.state.worker = house.worker
     app.state.doorkeeper = door
     app.state.stream_token_ttl = settings.stream_token_ttl
+    app.state.long_polls = LongPolls()
     app.state.stream_options = StreamOptions(
         heartbeat=settings.stream_heartbeat, send_timeout=settings.stream_send_timeout
     )

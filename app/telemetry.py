@@ -45,6 +45,9 @@ circuit_refusals = Counter(
 tool_calls = Counter(
     "holdfast_tool_calls_total", "Tool calls that came to a result.", ["tool", "status"]
 )
+summaries = Counter(
+    "holdfast_summaries_total", "Summaries of old messages, by what came of them.", ["outcome"]
+)
 queue_delay = Histogram(
     "holdfast_queue_delay_seconds", "From a delivery's enqueuing to its claim.", buckets=_SECONDS
 )

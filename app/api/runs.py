@@ -39,6 +39,7 @@ from app.domain.runs import RunRecord
 from app.events.follow import Scope, follow
 from app.transport.deps import (
     DeskDep,
+    LongPollsDep,
     PrincipalDep,
     StreamOptionsDep,
     StreamToken,
@@ -86,6 +87,7 @@ async def start_a_run(
     principal: PrincipalDep,
     options: StreamOptionsDep,
     key: KeyDep,
+    polls: LongPollsDep,
     prefer: Annotated[
         str | None, Header(description="`wait=N`: answer when it is done or waits for somebody.")
     ] = None,
@@ -104,7 +106,9 @@ async def start_a_run(
         record, replayed = await _run_of(desk, principal, before.answer), REPLAYED
     view, rests = reading.RunView(record), False
     if seconds:
-        rests = await until_rest(desk, principal.tenant, record.thread_id, record.id, seconds)
+        rests = await polls.hold(
+            until_rest(desk, principal.tenant, record.thread_id, record.id, seconds)
+        )
         view = await reading.view(desk, principal.tenant, record.id)
     return Response(
         run_out(view).model_dump_json(),
@@ -186,6 +190,7 @@ async def read_a_run(
     request: Request,
     desk: DeskDep,
     principal: PrincipalDep,
+    polls: LongPollsDep,
     wait: Wait = None,
     include: Annotated[
         Literal["state"] | None, Query(description="`state`: the run's state too.")
@@ -195,7 +200,7 @@ async def read_a_run(
     view = await reading.run(desk, principal, RunId(run_id))
     if wait:
         record = view.run
-        await until_rest(desk, principal.tenant, record.thread_id, record.id, wait)
+        await polls.hold(until_rest(desk, principal.tenant, record.thread_id, record.id, wait))
         view = await reading.run(desk, principal, RunId(run_id))
     body = run_out(view, with_state=include == "state").model_dump_json().encode()
     return tagged(request, body)
@@ -300,6 +305,7 @@ async def cancel_a_run(
     run_id: Uuid,
     desk: DeskDep,
     principal: PrincipalDep,
+    polls: LongPollsDep,
     response: Response,
     key: KeyDep,
     body: CancelIn | None = None,
@@ -318,8 +324,8 @@ async def cancel_a_run(
         response.headers.update(REPLAYED)
     run, settled = answer.run, answer.is_settled
     if wait and not settled:
-        settled = await until_rest(
-            desk, principal.tenant, run.thread_id, run.id, wait, only_done=True
+        settled = await polls.hold(
+            until_rest(desk, principal.tenant, run.thread_id, run.id, wait, only_done=True)
         )
         run = (await reading.view(desk, principal.tenant, run.id)).run
     response.status_code = 200 if settled else 202
@@ -352,4 +358,5 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
         digest=body.fingerprint(),
         traceparent=traceparent,
         overrides=NO_OPTIONS if body.overrides is None else body.overrides.to_domain(),
+        frontend_tools=tuple(tool.model_dump() for tool in body.frontend_tools),
     )

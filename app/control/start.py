@@ -1,5 +1,6 @@
 """Start a run: here and now when this process has room and the thread is free, otherwise in line."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -33,11 +34,13 @@ from app.domain.runs import (
 from app.domain.threads import Thread
 from app.events.frames import Batch
 from app.events.outgoing import Transaction
+from app.runtime.agent import Unresolvable
 from app.runtime.handoff import agent_at_work
 from app.storage import deliveries, events, hot, inputs, runs, threads
 from app.storage.database import Connection
 from app.storage.events import entry
 from app.storage.runs import RunKey
+from app.tools.frontend import IN_REQUEST
 
 
 class OnActive(StrEnum):
@@ -69,6 +72,8 @@ class StartRequest:
     digest: str
     traceparent: str | None = None
     overrides: InferenceOptions = NO_OPTIONS
+    frontend_tools: tuple[JsonObject, ...] = ()
+    """What the client can do itself: name, description and parameters of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,10 @@ async def start(
         if (existing := await _look_for_existing(desk, tenant, request)) is not None:
             return existing
     run = _new_run(desk, principal, request, agent_id)
+    if request.frontend_tools:
+        if (existing := await _look_for_existing(desk, tenant, request)) is not None:
+            return existing
+        await _check_names(desk, run, request.frontend_tools)
     if worker is not None and request.if_thread_missing is IfThreadMissing.CREATE:
         if (started := await _start_here(desk, run, worker)) is not None:
             telemetry.runs_started.labels(run.agent_id).inc()
@@ -158,6 +167,8 @@ async def _start_once(
         if started is None:
             agent_id = request.agent_id or await _agent_of_thread(connection, tenant, request)
             run = _new_run(desk, principal, request, agent_id)
+            if request.frontend_tools:
+                await _check_names(desk, run, request.frontend_tools)
             started = await _stand_in_line(desk, transaction, run, request, deliver=deliver)
         if started is None:
             started = await _existing(connection, tenant, request)
@@ -199,6 +210,7 @@ def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: 
             "input_message_ids": [message.id for message in request.messages],
             "input_message_count": len(request.messages),
             **_overrides(request),
+            **({IN_REQUEST: list(request.frontend_tools)} if request.frontend_tools else {}),
         },
         request_digest=request.digest,
         metadata=request.metadata,
@@ -212,6 +224,19 @@ def _overrides(request: StartRequest) -> JsonObject:
     if request.overrides == NO_OPTIONS:
         return {}
     return {"overrides": options_to_json(request.overrides)}
+
+
+async def _check_names(desk: Desk, run: NewRun, offered: Sequence[JsonObject]) -> None:
+    """A client's tool must not stand for one of the agent's own."""
+    agent = await desk.roster.resolve(run.tenant, run.agent_id, run.agent_version)
+    own = () if isinstance(agent, Unresolvable) else agent.tools
+    taken = sorted({each["name"] for each in offered} & set(own))
+    if taken:
+        raise Invalid(
+            "frontend_tool_taken",
+            f"The agent has tools of its own called {', '.join(taken)}. Rename the frontend tools.",
+            names=taken,
+        )
 
 
 async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain, count
 from typing import Any
 
 from app.domain.decisions import Action, Decision
@@ -71,6 +72,12 @@ class Ticket:
     applied_at: datetime | None = None
     evidence: JsonObject | None = None
 
+    @property
+    def is_unsettled(self) -> bool:
+        """Open, or answered and not yet applied."""
+        is_answered = self.status is TicketStatus.DECIDED and self.applied_at is None
+        return self.status is TicketStatus.OPEN or is_answered
+
 
 _ALWAYS = frozenset({Action.RESPOND, Action.REJECT, Action.CANCEL})
 
@@ -92,10 +99,15 @@ def arguments_digest(tool_name: str, arguments: Json) -> str:
 def ticket_name(suspension: SuspensionRequest, call_id: CallId, taken: Collection[str] = ()) -> str:
     """What a ticket is called in its run: as the asker named it, else like its call.
 
-    A name that another open ticket has is made unique by the call's id.
+    A name that another ticket has is made unique by the call's id, and by a number after that: an
+    answer that is sent again must never count for a newer question.
     """
     name = (suspension.suspension_id or "").strip() or call_id
-    return f"{name}:{call_id}" if name in taken else name
+    if name not in taken:
+        return name
+    own = name if name.endswith(call_id) else f"{name}:{call_id}"
+    names = chain([own], (f"{own}:{number}" for number in count(2)))
+    return next(each for each in names if each not in taken)
 
 
 def ticket_for(

@@ -12,12 +12,16 @@ from app.domain.messages import (
     Message,
     Role,
     Source,
+    Summary,
     Text,
     Thinking,
     ToolCall,
+    ToolOutcome,
+    ToolUse,
     UnknownBlock,
     UrlSource,
 )
+from app.domain.placeholders import in_words, placeholder
 from app.domain.tool_calls import ToolDescriptor
 from app.llm.openai_options import Dialect, parameters_of
 from app.runtime.ports import ModelRequest
@@ -64,17 +68,20 @@ def _tool(tool: ToolDescriptor) -> dict[str, Any]:
 def _message(message: Message) -> dict[str, Any]:
     match message.role:
         case Role.SYSTEM:
-            return {"role": "system", "content": message.text}
+            return {"role": "system", "content": in_words(message.content)}
         case Role.USER:
             return {"role": "user", "content": _content(message.content)}
         case Role.TOOL:
             return {
                 "role": "tool",
                 "tool_call_id": message.tool_call_id,
-                "content": message.text,
+                "content": in_words(message.content),
             }
         case Role.ASSISTANT:
-            body: dict[str, Any] = {"role": "assistant", "content": message.text}
+            body: dict[str, Any] = {
+                "role": "assistant",
+                "content": in_words(message.content),
+            }
             if message.tool_calls:
                 body["tool_calls"] = [_call(call) for call in message.tool_calls]
             return body
@@ -104,8 +111,10 @@ def _part(block: Block) -> dict[str, Any] | None:
             return {"type": "text", "text": text}
         case Media():
             return _media(block)
-        case Thinking() | UnknownBlock():
+        case Thinking():
             return None
+        case ToolUse() | ToolOutcome() | Summary() | UnknownBlock():
+            return {"type": "text", "text": placeholder(block)}
         case _:
             assert_never(block)
 

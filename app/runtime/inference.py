@@ -10,6 +10,8 @@ answer has come, the rest of it once some has.
 
 from dataclasses import dataclass, replace
 
+import structlog
+
 from app import telemetry
 from app.clock import pause
 from app.domain.errors import InferenceFailed
@@ -25,8 +27,9 @@ from app.domain.messages import CutShort, Message, Role, Text, ToolCall
 from app.runtime.answer import Answer, usage_json
 from app.runtime.cancellation import Interrupted, Wish
 from app.runtime.context import ActiveRun
+from app.runtime.phases import NOTHING_ASKED, Asked
+from app.runtime.plugins import OverrideInference
 from app.runtime.ports import ModelRequest, StopReason
-from app.runtime.provider_view import provider_view
 from app.runtime.recovery import (
     LENGTH_LIMIT,
     Plan,
@@ -37,6 +40,7 @@ from app.runtime.recovery import (
     plan_for,
     rest_of,
 )
+from app.runtime.request import request_for
 from app.runtime.retries import Attempts
 from app.runtime.silence import Silence
 from app.runtime.state import Batch, Change, StateKey
@@ -45,6 +49,8 @@ CONTINUATIONS: StateKey[int, int] = StateKey(
     "__runtime.continuations", lambda: 0, apply=lambda made, more: made + more
 )
 """How often the run has asked for the rest of an answer that its length limit had cut."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +81,15 @@ class Reply:
         return " ".join(notes) or None
 
 
-async def infer(run: ActiveRun, overrides: InferenceOptions = NO_OPTIONS) -> Reply:
+async def infer(run: ActiveRun, asked: Asked = NOTHING_ASKED) -> Reply:
     """Stream one answer. When it can't be had whole, what was said of it is left with the run.
 
-    Options are the agent's, overridden by the run's, overridden by these, which are the step's.
+    Options are the agent's, overridden by the run's, overridden by what plugins ask for in this step.
     """
-    options = run.agent.spec.options.overridden_by(_overrides_of(run)).overridden_by(overrides)
-    request = ModelRequest(
-        system_prompt=run.agent.spec.system_prompt,
-        messages=provider_view(run.log),
-        tools=[tool.descriptor for _, tool in sorted(run.agent.tools.items())],
-        options=options,
-    )
-    inference = _Inference(run, request)
+    options = run.agent.spec.options.overridden_by(_overrides_of(run))
+    for override in asked.all_of(OverrideInference):
+        options = options.overridden_by(override.options)
+    inference = _Inference(run, request_for(run, asked, options))
     began = run.clock.now()
     try:
         reply = await inference.whole_answer()
@@ -201,6 +203,7 @@ class _Inference:
                 return self.answer.keep_whole_calls(cause)
             if self._recoveries >= self._policy.max_stream_retries:
                 raise failed(FailureKind.STREAM_INTERRUPTED, f"{cause}: {broken.detail}")
+            log.info("answer_broke_off", model=self.attempts.model, cause=cause, plan=plan.value)
             self._count_recovery(plan)
             if plan is Plan.CONTINUE:
                 dropped = self.answer.drop_calls(cause)
@@ -232,6 +235,7 @@ class _Inference:
 
     async def _wait_to_retry(self, failure: InferenceFailed) -> None:
         seconds = self.attempts.pause_after(failure)
+        log.info("model_asked_again", model=self.attempts.model, after=failure.kind, wait=seconds)
         telemetry.inference_retries.labels(self._run.agent.model.name, failure.kind).inc()
         await self._wait(seconds)
 

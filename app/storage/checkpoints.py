@@ -27,8 +27,10 @@ from app.domain.runs import (
     termination_to_json,
 )
 from app.domain.tickets import TicketStatus
+from app.domain.tool_calls import kept_to_json
 from app.storage import deliveries, messages, runs, threads, tickets
 from app.storage.database import Connection
+from app.storage.runs import RunKey
 from app.storage.tables import event_heads, tool_calls
 from app.storage.tables import runs as run_table
 
@@ -78,6 +80,10 @@ async def save(
         return NotOurs()
     if _waits_for_answers(checkpoint) and await _was_answered(connection, checkpoint):
         return DecidedMeanwhile()
+    if _waits_for_answers(checkpoint) and record.cancel_requested_at is not None:
+        # Whoever wished for its end saw it executing: somebody must come and end it at rest.
+        key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
+        await deliveries.enqueue(connection, key)
     await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
     await tickets.open_all(connection, checkpoint.tenant, record.agent_id, checkpoint.opened)
     await messages.append(
@@ -204,6 +210,7 @@ async def _write_calls(connection: Connection, checkpoint: Checkpoint, at: datet
             "name": state.call.name,
             "arguments": storable(state.call.arguments),
             "run_with": storable(state.run_with),
+            "kept": None if state.kept is None else storable(kept_to_json(state.kept)),
             "status": state.status.value,
             "effect": state.effect.value,
             "idempotency_key": state.idempotency_key,
@@ -222,6 +229,7 @@ async def _write_calls(connection: Connection, checkpoint: Checkpoint, at: datet
                 set_={
                     "status": new.status,
                     "run_with": new.run_with,
+                    "kept": new.kept,
                     "attempt": new.attempt,
                     "started_at": case(
                         (new.started_at.is_not(None), new.started_at),

@@ -124,12 +124,7 @@ async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[
 
 async def unsettled_of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[Ticket]:
     """Open tickets, and answered ones that the run hasn't applied yet."""
-    return [
-        ticket
-        for ticket in await of_run(connection, tenant, run_id)
-        if ticket.status is TicketStatus.OPEN
-        or (ticket.status is TicketStatus.DECIDED and ticket.applied_at is None)
-    ]
+    return [ticket for ticket in await of_run(connection, tenant, run_id) if ticket.is_unsettled]
 
 
 async def get(connection: Connection, tenant: Tenant, key: TicketKey) -> Ticket | None:

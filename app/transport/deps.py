@@ -13,6 +13,7 @@ from app.domain.errors import Forbidden
 from app.domain.ids import RunId, ThreadId
 from app.domain.principals import Principal
 from app.transport.auth import Doorkeeper
+from app.transport.polls import LongPolls
 from app.transport.sse import StreamOptions
 
 
@@ -36,6 +37,11 @@ async def _stream_options(request: Request) -> StreamOptions:
     return options
 
 
+async def _long_polls(request: Request) -> LongPolls:
+    polls: LongPolls = request.app.state.long_polls
+    return polls
+
+
 async def principal_behind(request: Request) -> Principal:
     headers = request.headers
     door = await _doorkeeper(request)
@@ -45,6 +51,7 @@ async def principal_behind(request: Request) -> Principal:
 DeskDep = Annotated[Desk, Depends(_desk)]
 WorkerDep = Annotated[Worker | None, Depends(_worker)]
 DoorkeeperDep = Annotated[Doorkeeper, Depends(_doorkeeper)]
+LongPollsDep = Annotated[LongPolls, Depends(_long_polls)]
 StreamOptionsDep = Annotated[StreamOptions, Depends(_stream_options)]
 PrincipalDep = Annotated[Principal, Depends(principal_behind)]
 StreamToken = Annotated[

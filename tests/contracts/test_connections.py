@@ -7,21 +7,19 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
 
 import httpcore2
-import httpx2
 import pytest
 
+from app.clock import pause
 from app.llm import connections
 from app.llm.connections import READ_AHEAD, Connection, DirectBackend
-from app.llm.http_client import streaming_client
-from tests.support.certificates import HOST, Certificate, self_signed
+from tests.support.certificates import HOST, Certificate
 from tests.support.conditions import eventually
+from tests.support.hosts import PATIENCE, Guest, Host, hosting
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 10.0
 SOON = 0.1
 BACKENDS = {"ours": DirectBackend(), "the stack's": httpcore2.AnyIOBackend()}
 MEGABYTE = os.urandom(1024 * 1024)
@@ -37,68 +35,6 @@ def backend(request: pytest.FixtureRequest) -> httpcore2.AsyncNetworkBackend:
     return BACKENDS[request.param]
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return self_signed(tmp_path_factory.mktemp("certificate"))
-
-
-# --- servers --------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Guest:
-    """One connection as the server has it."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    def reset(self) -> None:
-        """Close as a machine does that has forgotten the connection."""
-        linger = b"\1\0\0\0\0\0\0\0"
-        self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self.writer.transport.abort()
-
-
-@dataclass(slots=True)
-class Host:
-    """A server that does what the test does with its guests."""
-
-    port: int = 0
-    guests: "asyncio.Queue[Guest]" = field(default_factory=asyncio.Queue)
-
-    async def guest(self) -> Guest:
-        return await asyncio.wait_for(self.guests.get(), PATIENCE)
-
-
-@asynccontextmanager
-async def hosting(
-    certificate: Certificate | None = None, ip: str = "127.0.0.1"
-) -> AsyncIterator[Host]:
-    host = Host()
-    writers = []
-
-    async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        host.guests.put_nowait(Guest(reader, writer))
-
-    context = None if certificate is None else certificate.of_server()
-    server = await asyncio.start_server(welcome, ip, 0, ssl=context)
-    host.port = server.sockets[0].getsockname()[1]
-    try:
-        yield host
-    finally:
-        server.close()
-        for writer in writers:
-            if not writer.is_closing():
-                writer.transport.abort()
-
-
-@pytest.fixture
-async def host() -> AsyncIterator[Host]:
-    async with hosting() as opened:
-        yield opened
-
-
 @asynccontextmanager
 async def connected(
     backend: httpcore2.AsyncNetworkBackend, host: Host
@@ -110,22 +46,6 @@ async def connected(
         await stream.aclose()
 
 
-async def answer(guest: Guest, body: bytes) -> bytes:
-    """As an HTTP server does; returns what was asked."""
-    asked = await asyncio.wait_for(guest.reader.readuntil(b"\r\n\r\n"), PATIENCE)
-    guest.writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
-    return asked
-
-
-async def has_left(guest: Guest) -> int:
-    """Wait until the other side has closed, however rudely; what it still had to say, in bytes."""
-    said = 0
-    with suppress(ConnectionError, ssl.SSLError):
-        while data := await asyncio.wait_for(guest.reader.read(65_536), PATIENCE):
-            said += len(data)
-    return said
-
-
 async def fails(doing: Awaitable[object]) -> Exception:
     try:
         await doing
@@ -134,19 +54,12 @@ async def fails(doing: Awaitable[object]) -> Exception:
     raise AssertionError("it didn't fail")
 
 
-async def moments(seconds: float) -> None:
-    """Let the loop do what is due."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await asyncio.Event().wait()
-
-
 async def stands_still(look: Callable[[], object]) -> None:
     """Wait until nothing moves any more."""
     before = None
     while (now := look()) != before:
         before = now
-        await moments(SOON)
+        await pause(SOON)
 
 
 async def read_all(stream: httpcore2.AsyncNetworkStream) -> bytes:
@@ -157,14 +70,6 @@ async def read_all(stream: httpcore2.AsyncNetworkStream) -> bytes:
 
 
 # --- connecting -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def taken_port() -> Iterator[int]:
-    """Bound, so that nobody else gets it, and not listening."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
 
 
 async def test_a_refusal_is_an_error(
@@ -236,7 +141,7 @@ async def test_an_address_that_was_late_has_another_chance_when_no_other_is_left
         port = listening.getsockname()[1]
         async with asyncio.TaskGroup() as tasks:
             connecting = tasks.create_task(reached(port))
-            await moments(3 * SOON)
+            await pause(3 * SOON)
             listening.accept()[0].close()
         assert connecting.result() == FIRST
 
@@ -304,22 +209,7 @@ async def test_tls_that_takes_too_long_is_given_up_with_its_connection(
     with pytest.raises(httpcore2.ConnectTimeout):
         await encrypted(backend, host, certificate.of_client(), timeout=SOON)
     guest = await host.guest()
-    await has_left(guest)
-
-
-async def test_the_client_trusts_whom_the_environment_names(
-    monkeypatch: pytest.MonkeyPatch, certificate: Certificate
-) -> None:
-    async with hosting(certificate) as host:
-        url = f"https://{HOST}:{host.port}/"
-        async with streaming_client() as client:
-            with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-                await client.get(url)
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate.file))
-        async with streaming_client() as client, asyncio.TaskGroup() as tasks:
-            asking = tasks.create_task(client.get(url))
-            await answer(await host.guest(), b"trusted")
-            assert (await asking).content == b"trusted"
+    await guest.has_left()
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -342,7 +232,7 @@ async def test_a_reader_that_is_cancelled_loses_nothing(
         for _ in range(20):
             async with asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(stream.read(100))
-                await moments(0)
+                await pause(0)
                 guest.writer.write(b"word")
                 reading.cancel()
             read = b"" if reading.cancelled() else reading.result()
@@ -430,7 +320,7 @@ async def test_a_server_that_does_not_read_is_given_up(
     async with connected(backend, host) as (stream, guest):
         with pytest.raises(httpcore2.WriteTimeout):
             await stream.write(MEGABYTE * 16, timeout=SOON)
-    await has_left(guest)
+    await guest.has_left()
 
 
 async def test_a_writer_is_told_when_the_server_leaves_meanwhile(
@@ -438,7 +328,7 @@ async def test_a_writer_is_told_when_the_server_leaves_meanwhile(
 ) -> None:
     async with connected(backend, host) as (stream, guest), asyncio.TaskGroup() as tasks:
         writing = tasks.create_task(fails(stream.write(MEGABYTE * 16, timeout=PATIENCE)))
-        await moments(SOON)
+        await pause(SOON)
         guest.reset()
         assert isinstance(await writing, httpcore2.WriteError)
 
@@ -470,7 +360,7 @@ async def test_closing_waits_for_nobody(
             await stream.write(MEGABYTE * 32, timeout=SOON)
         await asyncio.wait_for(stream.aclose(), PATIENCE)
         await asyncio.wait_for(stream.aclose(), PATIENCE)
-        assert await has_left(guest) < 32 * len(MEGABYTE)
+        assert await guest.has_left() < 32 * len(MEGABYTE)
 
 
 async def test_a_connection_that_ended_by_itself_may_still_be_closed(host: Host) -> None:
@@ -479,51 +369,5 @@ async def test_a_connection_that_ended_by_itself_may_still_be_closed(host: Host)
         guest.writer.write_eof()
         assert await stream.read(100, timeout=PATIENCE) == b""
         await guest.reader.readexactly(8 * len(MEGABYTE))
-        await has_left(guest)
+        await guest.has_left()
         assert isinstance(await writing, httpcore2.WriteError)
-
-
-async def test_an_idle_connection_is_used_again_until_its_server_closes_it(host: Host) -> None:
-    async with streaming_client() as client, asyncio.TaskGroup() as tasks:
-        url = f"http://127.0.0.1:{host.port}/"
-        asking = tasks.create_task(client.get(url))
-        first = await host.guest()
-        await answer(first, b"one")
-        assert (await asking).content == b"one"
-        asking = tasks.create_task(client.get(url))
-        await answer(first, b"two")
-        assert (await asking).content == b"two"
-        first.writer.close()
-        await first.writer.wait_closed()
-        await moments(0)
-        asking = tasks.create_task(client.get(url))
-        await answer(await host.guest(), b"three")
-        assert (await asking).content == b"three"
-
-
-# --- proxies --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("variable", ["ALL_PROXY", "HTTP_PROXY"])
-async def test_proxies_of_the_environment_are_used(
-    monkeypatch: pytest.MonkeyPatch, host: Host, variable: str
-) -> None:
-    monkeypatch.setenv(variable, f"http://127.0.0.1:{host.port}")
-    async with streaming_client() as client, asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(client.get("http://models.invalid/"))
-        asked = await answer(await host.guest(), b"by proxy")
-        assert asked.startswith(b"GET http://models.invalid/ ")
-        assert (await asking).content == b"by proxy"
-
-
-async def test_hosts_that_need_no_proxy_get_the_fast_connections(
-    monkeypatch: pytest.MonkeyPatch, host: Host, taken_port: int
-) -> None:
-    monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{taken_port}")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    async with streaming_client() as client, asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(client.get(f"http://127.0.0.1:{host.port}/"))
-        await answer(await host.guest(), b"directly")
-        response = await asking
-        assert response.content == b"directly"
-        assert isinstance(response.extensions["network_stream"], Connection)

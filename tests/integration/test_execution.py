@@ -115,8 +115,8 @@ async def test_a_tool_that_asks_stops_the_ones_behind_it(database_url: str) -> N
         assert outcomes == {"c1": "succeeded", "c2": "suspended", "c3": "failed"}
         assert texts_of(await run.log())[2:] == [
             ("tool", "before did it"),
-            ("tool", INTERRUPTED),
             ("tool", "Question 1?"),
+            ("tool", INTERRUPTED),
         ]
         assert behind.handed == []
 

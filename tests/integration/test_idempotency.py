@@ -117,8 +117,11 @@ async def test_a_refusal_keeps_no_key(client: Client) -> None:
     waiting = await client.start("quick", APPROVAL)
     body = start_body("quick", "hello", thread_id=waiting["thread_id"], on_active="reject")
     the_problem(await post(client, "/v1/runs", body, "again"), 409, "thread_busy")
-    await client.http.post(f"/v1/runs/{waiting['run_id']}/cancel", params={"wait": 20})
-    assert (await post(client, "/v1/runs", body, "again")).status_code == 202
+    path = f"/v1/runs/{waiting['run_id']}/cancel"
+    settled = await client.http.post(path, params={"wait": 20})
+    assert settled.status_code == 200, settled.text
+    accepted = await post(client, "/v1/runs", body, "again")
+    assert accepted.status_code == 202, accepted.text
 
 
 # --- decisions and cancels ------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 """Answers that don't come, break off or are too long: what is asked again, said, kept and counted."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
@@ -12,6 +14,7 @@ from app.domain.messages import CutShort, Visibility
 from app.domain.runs import Done, Failed, RunRecord
 from app.llm.scripted import Call, Fail, Gate, Say, Think, in_order, turn
 from app.runtime.inference import CONTINUATIONS
+from app.runtime.plugins import HookView, Phase, Plugin, Request
 from app.runtime.ports import ModelRequest, StopReason
 from tests.support.house import (
     an_agent,
@@ -436,3 +439,31 @@ async def test_a_run_overrides_the_fallbacks_of_its_agent(database_url: str) -> 
         run = await house.start(overrides=InferenceOptions(fallback_upstream_models=("third",)))
         await run.finished()
     assert [request.options.upstream_model for request in script.requests] == [None, "third"]
+
+
+@pytest.mark.parametrize("phase", [Phase.AFTER_INFERENCE, Phase.STEP_END])
+async def test_what_was_said_is_kept_when_a_plugin_breaks_over_it(
+    database_url: str, phase: Phase
+) -> None:
+    async def breaks(_: HookView) -> Sequence[Request]:
+        raise LookupError("of the plugin")
+
+    plugin = Plugin(name="broken", hooks={phase: breaks})
+    async with replica(database_url, an_agent(plugins=[plugin]), in_order(turn("whole"))) as house:
+        run = await house.start()
+        await run.finished()
+        record, log = await run.now(), await run.log()
+    assert ended_with(record) == "plugin_failed"
+    assert texts_of(log)[1:] == [("assistant", "whole")]
+    assert log[1].message.cut_short is None
+
+
+async def test_what_was_asked_again_is_counted(database_url: str) -> None:
+    def counted() -> float:
+        labels = {"model": "scripted", "failure": "overloaded"}
+        return REGISTRY.get_sample_value("holdfast_inference_retries_total", labels) or 0
+
+    before = counted()
+    async with replica(database_url, an_agent(), in_order(turn(BUSY), turn("there"))) as house:
+        await (await house.start()).finished()
+    assert counted() == before + 1

@@ -21,9 +21,9 @@ from app.events.writer import STEP_PATIENCE
 from app.storage import messages, runs, tickets
 from app.storage.database import Database, DatabaseOptions, RawConnection
 from tests.support.forwarders import Forwarder, forwarding
+from tests.support.rows import contents
 from tests.support.stored_runs import (
     checkpoint_of,
-    contents,
     done,
     logged_seqs,
     running,

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import Any, TypeAlias
 
 from app.domain.events import CONTROL_EVENTS
+from app.domain.tool_calls import INTERRUPTED
 
 Event: TypeAlias = Mapping[str, Any]
 
@@ -236,7 +237,9 @@ class _RunOrder:
         assert self._inferred or self._step is None, "done before the inference is complete"
         suspended = event["outcome"] == "suspended"
         self._calls[event["id"]] = _Call.SUSPENDED if suspended else _Call.OVER
-        if self._step is not None:
+        was_interrupted = event.get("result", {}).get("message") == INTERRUPTED
+        # A question that is never asked, because the run ends, is settled after what had a result.
+        if self._step is not None and not was_interrupted:
             place = self._asked.index(event["id"])
             assert place > self._newest.get(suspended, -1), "done before a call that came first"
             self._newest[suspended] = place

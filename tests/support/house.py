@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from app.agents.catalog import Catalog
@@ -54,7 +55,7 @@ FOLLOW_UP = 0.05
 _LONG_AGO = "UPDATE workers SET heartbeat_at = now() - interval '1 day' WHERE id = $1"
 
 
-class _OneModel(ModelCatalog):
+class OneModel(ModelCatalog):
     """The same model under whatever name an agent asks for."""
 
     def __init__(self, model: LanguageModel) -> None:
@@ -71,7 +72,7 @@ class _OneModel(ModelCatalog):
 def _models(played: Script | ModelCatalog) -> ModelCatalog:
     if isinstance(played, ModelCatalog):
         return played
-    return _OneModel(ScriptedModel("scripted", played))
+    return OneModel(ScriptedModel("scripted", played))
 
 
 def an_agent(
@@ -106,6 +107,15 @@ def an_agent(
 
 def _ready_made(plugin: Plugin) -> PluginKind[PluginConfig]:
     return PluginKind(name=plugin.name, config=PluginConfig, build=lambda *_: plugin)
+
+
+def configured(catalog: Catalog, **tables: JsonObject) -> Catalog:
+    """The same agents, with shipped plugins as an agents file would configure them."""
+    agents = {
+        id_: replace(spec, plugins={**spec.plugins, **tables})
+        for id_, spec in catalog.agents.items()
+    }
+    return replace(catalog, agents=agents)
 
 
 def joined(*catalogs: Catalog) -> Catalog:
@@ -248,6 +258,7 @@ class Replica:
         here: bool = True,
         run_id: RunId | None = None,
         overrides: InferenceOptions = NO_OPTIONS,
+        frontend_tools: Sequence[JsonObject] = (),
     ) -> "Run":
         """Start a run, claimed by this replica or left to whoever gets its delivery."""
         request = StartRequest(
@@ -260,6 +271,7 @@ class Replica:
             metadata={},
             digest=str(len(text)),
             overrides=overrides,
+            frontend_tools=tuple(frontend_tools),
         )
         worker = self.worker if here else None
         started = await start_run(self.desk, worker, ANN, request)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AfterValidator, AliasChoices, Field
 from pydantic.config import JsonDict
 
 from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
@@ -16,11 +16,36 @@ from app.domain.json_values import digest
 from app.domain.messages import MessageRange
 from app.domain.runs import Done, RunRecord, Waiting, outcome, termination_to_json
 from app.domain.tickets import waiting_to_json
+from app.tools.frontend import MOST_FRONTEND_TOOLS, problem_of_parameters
 
 _EXAMPLE: JsonDict = {
     "agent_id": "demo",
     "messages": [{"role": "user", "content": "Please delete /tmp/old-report.txt"}],
 }
+
+
+def _usable(parameters: dict[str, Any]) -> dict[str, Any]:
+    problem = problem_of_parameters(parameters)
+    if problem is not None:
+        raise ValueError(problem)
+    return parameters
+
+
+class FrontendToolIn(Request):
+    """Something that the client can do itself. A call of it waits until the client sends its result."""
+
+    name: Str = Field(validation_alias=AliasChoices("name", "id"), pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    description: Str = Field("", max_length=4000)
+    parameters: Annotated[Metadata, AfterValidator(_usable)] = Field(
+        default_factory=lambda: {"type": "object", "properties": {}},
+        description="JSON Schema of the arguments. References stay within it.",
+    )
+
+
+def _all_different(tools: list[FrontendToolIn]) -> list[FrontendToolIn]:
+    if len({tool.name for tool in tools}) < len(tools):
+        raise ValueError("two of them have the same name")
+    return tools
 
 
 class StartIn(Request):
@@ -55,12 +80,21 @@ class StartIn(Request):
     overrides: OverridesIn | None = Field(
         None, description="How this run's model is asked, in place of what its agent says."
     )
+    frontend_tools: Annotated[
+        list[FrontendToolIn], Field(max_length=MOST_FRONTEND_TOOLS), AfterValidator(_all_different)
+    ] = Field(
+        default_factory=list,
+        description="Tools that the client carries out: a call of one is a ticket to respond to.",
+    )
 
     def fingerprint(self) -> str:
         """The same for a repetition of this request, whatever order its fields came in."""
-        # A field that came later counts only when it is used: older requests keep their fingerprint.
-        left_out = {"run_id"} if self.overrides is not None else {"run_id", "overrides"}
-        return digest(self.model_dump(mode="json", exclude=left_out))
+        body = self.model_dump(mode="json", exclude={"run_id"})
+        for name in ("overrides", "frontend_tools"):
+            # A field that came later counts only when it is used: older requests keep their fingerprint.
+            if not body[name]:
+                del body[name]
+        return digest(body)
 
 
 class RangeOut(Answer):
