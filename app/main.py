@@ -14,6 +14,7 @@ from app.api import (
     stream_tokens,
     threads,
     tickets,
+    whole_threads,
 )
 from app.api.schemas.common import Problem
 from app.settings import Settings
@@ -72,7 +73,8 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     repetitions.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
     strictly = [Depends(require_readable), Depends(require_known_query)]
-    for face in (runs, retries, resume, explanations, threads, tickets, agents, stream_tokens):
+    about_runs = (runs, retries, resume, explanations)
+    for face in (*about_runs, threads, whole_threads, tickets, agents, stream_tokens):
         app.include_router(face.router, responses=_REFUSALS, dependencies=strictly)
     app.include_router(health.router)
     return app

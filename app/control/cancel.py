@@ -61,7 +61,7 @@ async def cancel(
         if thread is None or record is None:
             raise run_not_found(run_id)
         if not record.is_done:
-            await _wish(transaction, principal, thread, record, reason)
+            await wish(transaction, principal, thread, record, reason)
         after = await runs.get(connection, principal.tenant, run_id)
         if after is None:
             raise run_not_found(run_id)
@@ -72,7 +72,7 @@ async def cancel(
     return answer
 
 
-async def _wish(
+async def wish(
     transaction: Transaction,
     principal: Principal,
     thread: Thread,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import insert, select
+from sqlalchemy import cast, insert, select
 
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.messages import LoggedMessage, Message, Visibility
@@ -39,6 +39,18 @@ async def append(
         rows.append({"tenant": tenant, "thread_id": thread_id, "seq": next_seq + place, **columns})
     if rows:
         await connection.execute(insert(messages), rows)
+
+
+async def copy(
+    connection: Connection, tenant: Tenant, origin: ThreadId, copy_: ThreadId, *, up_to: int
+) -> None:
+    """Begin a new thread's log with the same messages under the same seqs."""
+    columns = [column for column in messages.c if column.name not in ("tenant", "thread_id")]
+    statement = select(
+        messages.c.tenant, cast(copy_, messages.c.thread_id.type).label("thread_id"), *columns
+    ).where(messages.c.tenant == tenant, messages.c.thread_id == origin, messages.c.seq <= up_to)
+    names = ["tenant", "thread_id", *(column.name for column in columns)]
+    await connection.execute(insert(messages).from_select(names, statement))
 
 
 async def page(

@@ -43,6 +43,24 @@ async def lock(connection: Connection, tenant: Tenant, run_id: RunId) -> RunReco
     return None if row is None else run_of(row)
 
 
+async def lock_unfinished(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId
+) -> list[RunRecord]:
+    """The runs of a thread that haven't ended, in the order of their starts; the caller holds the
+    thread's lock."""
+    statement = (
+        select(runs)
+        .where(
+            runs.c.tenant == tenant,
+            runs.c.thread_id == thread_id,
+            runs.c.status != RunStatus.DONE.value,
+        )
+        .order_by(runs.c.events_from)
+        .with_for_update(key_share=True)
+    )
+    return [run_of(row) for row in (await connection.execute(statement)).mappings()]
+
+
 async def see_one_instant(connection: Connection) -> None:
     """Let all statements of this transaction see the same state; to be its first one."""
     await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
