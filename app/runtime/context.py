@@ -75,7 +75,7 @@ class ActiveRun:
     start: Start
     answers: Answers
     agents: Agents
-    compaction: Compaction
+    compaction: Compaction = field(default_factory=Compaction)
     thread_state: JsonObject = field(default_factory=dict)
     """What the thread remembers, as it was last stored."""
     state: StateStore = field(default_factory=StateStore)
@@ -237,6 +237,7 @@ class ActiveRun:
             "status": status_of(state).value,
             "step_count": steps,
             "active_ms": round(self.active_seconds * 1000),
+            "updated_at": round(self.clock.now().timestamp() * 1000),
         }
         if isinstance(state, Waiting):
             lifecycle["status_reason"] = state.message
