@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from app import telemetry
 from app.control.desk import Desk
+from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
 from app.domain.decisions import Action, Answer, Decision, derived_decision_id
 from app.domain.errors import Conflict, DigestMismatch, Gone, Invalid, NotFound
@@ -60,6 +61,7 @@ async def decide(
     requests: Sequence[DecisionRequest],
     *,
     deliver: bool = True,
+    once: Once[Decided] | None = None,
 ) -> Decided:
     """Record the answers, or refuse the whole batch and change nothing.
 
@@ -69,11 +71,12 @@ async def decide(
     to_resume = None
     async with desk.outgoing.transaction() as transaction:
         connection = transaction.connection
+        await begin(connection, principal, once)
         record = await runs.lock(connection, principal.tenant, run_id)
         if record is None:
             raise run_not_found(run_id)
         all_tickets = await tickets.of_run(connection, principal.tenant, run_id)
-        chosen = [_find(all_tickets, request.ticket) for request in requests]
+        chosen = [find_ticket(all_tickets, request.ticket) for request in requests]
         if len({ticket.key for ticket in chosen}) < len(chosen):
             raise Invalid(
                 "ticket_repeated", "A batch may answer each ticket once. Remove the repetition."
@@ -89,16 +92,18 @@ async def decide(
             to_resume = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
             if deliver:
                 await deliveries.enqueue(connection, to_resume)
-    answered = {result.ticket.key for result in judged}
-    still_open = tuple(
-        ticket
-        for ticket in all_tickets
-        if ticket.status is TicketStatus.OPEN and ticket.key not in answered
-    )
-    return Decided(record, tuple(judged), still_open, None if deliver else to_resume)
+        answered = {result.ticket.key for result in judged}
+        still_open = tuple(
+            ticket
+            for ticket in all_tickets
+            if ticket.status is TicketStatus.OPEN and ticket.key not in answered
+        )
+        decided = Decided(record, tuple(judged), still_open, None if deliver else to_resume)
+        await settle(connection, principal, once, decided)
+    return decided
 
 
-def _find(all_tickets: Sequence[Ticket], name: str) -> Ticket:
+def find_ticket(all_tickets: Sequence[Ticket], name: str) -> Ticket:
     """The open ticket of that name, else the newest one that had it.
 
     A call's id means its open ticket, but a ticket that is called so comes first: who answers it again

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import func, insert, select, update
 
+from app.clock import new_id
 from app.domain.ids import InputId, RunId, Tenant, ThreadId
 from app.domain.inputs import InputStatus
 from app.domain.json_values import storable
@@ -19,6 +20,25 @@ from app.storage.codec import queued_message_of
 from app.storage.database import Connection
 from app.storage.tables import inputs
 from app.storage.tables import runs as run_table
+
+
+async def queue_again(connection: Connection, tenant: Tenant, *, of: RunId, for_: RunId) -> None:
+    """Let a run have what was retracted from another one, which never took anything."""
+    statement = (
+        select(inputs.c.thread_id, inputs.c.position, inputs.c.message)
+        .where(
+            inputs.c.tenant == tenant,
+            inputs.c.run_id == of,
+            inputs.c.status == InputStatus.RETRACTED.value,
+        )
+        .order_by(inputs.c.position)
+    )
+    again = [
+        {"tenant": tenant, "id": new_id(), "run_id": for_, **row}
+        for row in (await connection.execute(statement)).mappings()
+    ]
+    if again:
+        await connection.execute(insert(inputs), again)
 
 
 async def queue(
