@@ -22,25 +22,6 @@ from app.storage.tables import inputs
 from app.storage.tables import runs as run_table
 
 
-async def queue_again(connection: Connection, tenant: Tenant, *, of: RunId, for_: RunId) -> None:
-    """Let a run have what was retracted from another one, which never took anything."""
-    statement = (
-        select(inputs.c.thread_id, inputs.c.position, inputs.c.message)
-        .where(
-            inputs.c.tenant == tenant,
-            inputs.c.run_id == of,
-            inputs.c.status == InputStatus.RETRACTED.value,
-        )
-        .order_by(inputs.c.position)
-    )
-    again = [
-        {"tenant": tenant, "id": new_id(), "run_id": for_, **row}
-        for row in (await connection.execute(statement)).mappings()
-    ]
-    if again:
-        await connection.execute(insert(inputs), again)
-
-
 async def queue(
     connection: Connection,
     tenant: Tenant,
@@ -72,6 +53,23 @@ async def queue(
         .where(run_table.c.tenant == tenant, run_table.c.id == run_id)
         .values(unread_inputs=run_table.c.unread_inputs + len(waiting))
     )
+
+
+async def queue_again(connection: Connection, tenant: Tenant, *, of: RunId, for_: RunId) -> None:
+    """Let a run have what was retracted from another one, which never took anything."""
+    statement = (
+        select(inputs.c.thread_id, inputs.c.message)
+        .where(
+            inputs.c.tenant == tenant,
+            inputs.c.run_id == of,
+            inputs.c.status == InputStatus.RETRACTED.value,
+        )
+        .order_by(inputs.c.position)
+    )
+    again = list((await connection.execute(statement)).mappings())
+    if again:
+        waiting = [(InputId(new_id()), queued_message_of(row["message"])) for row in again]
+        await queue(connection, tenant, ThreadId(again[0]["thread_id"]), for_, waiting)
 
 
 async def enter_log(
