@@ -12,6 +12,7 @@ from app.api import (
     retries,
     runs,
     stream_tokens,
+    tasks,
     threads,
     tickets,
     whole_threads,
@@ -74,7 +75,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
     strictly = [Depends(require_readable), Depends(require_known_query)]
     about_runs = (runs, retries, resume, explanations)
-    for face in (*about_runs, threads, whole_threads, tickets, agents, stream_tokens):
+    for face in (*about_runs, threads, whole_threads, tickets, tasks, agents, stream_tokens):
         app.include_router(face.router, responses=_REFUSALS, dependencies=strictly)
     app.include_router(health.router)
     return app

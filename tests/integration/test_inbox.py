@@ -1,0 +1,197 @@
+"""A run's inbox: what waits enters the log once, in order, and no end overlooks it."""
+
+import asyncio
+
+import pytest
+
+from app.clock import SystemClock, new_id
+from app.domain.checkpoints import Saved, Unsettled
+from app.domain.events import InputQueued
+from app.domain.ids import InputId, MessageId
+from app.domain.messages import Message, Role, Text
+from app.domain.runs import NewRun, Waiting, WaitingReason
+from app.llm.scripted import Gate, in_order, turn
+from app.storage import checkpoints, hot, inputs, messages, runs
+from app.storage.database import Database, RawPool
+from app.storage.hot import Written
+from tests.support.house import Run, an_agent, replica, texts_of
+from tests.support.invariants import broken_invariants
+from tests.support.probes import Probe
+from tests.support.stored_runs import (
+    TIMEOUT,
+    checkpoint_of,
+    die,
+    done,
+    message,
+    running,
+    worker,
+)
+
+pytestmark = pytest.mark.anyio
+
+NOW = SystemClock().now
+
+
+async def put(run: Run, *texts: str) -> None:
+    """As a command would that speaks to an executing run."""
+    async with run.replica.outgoing.transaction() as transaction:
+        connection, record = transaction.connection, run.record
+        assert await runs.lock(connection, record.tenant, run.id) is not None
+        for text in texts:
+            input_id, message_id = InputId(new_id()), MessageId(new_id())
+            said = Message(id=message_id, role=Role.USER, content=(Text(text),))
+            await inputs.queue(connection, record.tenant, run.thread_id, run.id, [(input_id, said)])
+            transaction.say(record.tenant, run.thread_id, run.id, InputQueued(input_id, message_id))
+
+
+async def reached(event: asyncio.Event) -> None:
+    await asyncio.wait_for(event.wait(), 15)
+
+
+async def test_messages_enter_the_log_at_the_next_border_in_their_order(database_url: str) -> None:
+    probe = Probe(held=True)
+    script = in_order(turn(probe.call("c1")), turn("I see."))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await house.start()
+        await probe.was_reached()
+        await put(run, "one", "two")
+        await put(run, "three")
+        probe.open.set()
+        await run.finished()
+        log = texts_of(await run.log())
+        record = await run.now()
+    assert log[2:] == [
+        ("tool", "probe did it"),
+        ("user", "one"),
+        ("user", "two"),
+        ("user", "three"),
+        ("assistant", "I see."),
+    ]
+    assert [message.text for message in script.requests[1].messages][-3:] == ["one", "two", "three"]
+    assert record.input is not None
+    assert len(record.input.trigger_message_ids) == 1, "the input is what the run was started with"
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_a_message_during_the_last_answer_is_answered_too(database_url: str) -> None:
+    gate = Gate()
+    script = in_order(turn("Good", gate, "bye"), turn("Oh, one more."))
+    async with replica(database_url, an_agent(), script) as house:
+        run = await house.start()
+        await reached(gate.reached)
+        await put(run, "Wait!")
+        gate.open.set()
+        await run.finished()
+        log = texts_of(await run.log())
+        record = await run.now()
+    assert log[1:] == [("assistant", "Goodbye"), ("user", "Wait!"), ("assistant", "Oh, one more.")]
+    assert record.steps == 2
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_messages_for_a_lost_worker_wait_for_the_next_one(database_url: str) -> None:
+    gate = Gate()
+    async with replica(database_url, an_agent(), in_order(turn(gate))) as first:
+        run = await first.start()
+        await reached(gate.reached)
+        await put(run, "one", "two")
+        await first.kill()
+    script = in_order(turn("All right."))
+    async with replica(database_url, an_agent(), script) as second:
+        run = second.same(run)
+        await run.finished()
+        log = texts_of(await run.log())
+    assert log == [("user", "go"), ("user", "one"), ("user", "two"), ("assistant", "All right.")]
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_messages_that_a_cancelled_run_never_took_are_retracted(database_url: str) -> None:
+    gate = Gate()
+    async with replica(database_url, an_agent(), in_order(turn(gate))) as house:
+        run = await house.start()
+        await reached(gate.reached)
+        await put(run, "one")
+        await run.cancel()
+        await run.finished()
+        rows = await house.database.hot.fetch("SELECT status FROM inputs")
+    assert [row["status"] for row in rows] == ["retracted"]
+    assert await broken_invariants(database_url) == {}
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pool(database: Database) -> RawPool:
+    return database.hot
+
+
+async def queued(database: Database, run: NewRun, *texts: str) -> None:
+    async with database.transaction() as connection:
+        for text in texts:
+            one = (InputId(new_id()), message(text))
+            await inputs.queue(connection, run.tenant, run.thread_id, run.id, [one])
+
+
+async def test_a_checkpoint_tells_what_is_unread_and_an_end_is_refused(
+    database: Database, pool: RawPool
+) -> None:
+    run = await running(pool)
+    await queued(database, run, "one")
+    step = checkpoint_of(run, "Hi")
+    assert await hot.checkpoint(pool, [(step, [])], NOW()) == {0: Written(2, unread_inputs=1)}
+    end = checkpoint_of(run, "Bye", next_seq=3, state=done())
+    assert await hot.checkpoint(pool, [(end, [])], NOW()) == {}
+    async with database.transaction() as connection:
+        assert await checkpoints.save(connection, end, at=NOW()) == Unsettled(1, 0)
+
+
+async def test_who_waits_for_tasks_must_have_some_and_nothing_to_read(
+    database: Database, pool: RawPool
+) -> None:
+    run = await running(pool)
+    waits = Waiting(WaitingReason.BACKGROUND_TASKS, "awaiting_tasks")
+    rest = checkpoint_of(run, "Bye", state=waits)
+
+    async def saved() -> object:
+        async with database.transaction() as connection:
+            return await checkpoints.save(connection, rest, at=NOW())
+
+    assert await saved() == Unsettled(0, 0)
+    await pool.execute("UPDATE runs SET open_tasks = 1")
+    await queued(database, run, "one")
+    assert await saved() == Unsettled(1, 1)
+    await pool.execute("UPDATE runs SET unread_inputs = 0")
+    assert await saved() == Saved(0, 1)
+
+
+async def test_what_entered_by_a_commit_whose_reply_was_lost_is_not_entered_again(
+    database: Database, pool: RawPool
+) -> None:
+    run = await running(pool)
+    await queued(database, run, "one", "two")
+
+    async def entered() -> list[str]:
+        async with database.transaction() as connection:
+            log = await inputs.enter_log(connection, run.tenant, run.thread_id, run.id, 1, 2, NOW())
+        assert log is not None
+        return [f"{entry.seq} {entry.message.text}" for entry in log]
+
+    assert await entered() == ["2 one", "3 two"]
+    assert await entered() == ["2 one", "3 two"]
+    await queued(database, run, "three")
+    assert await entered() == ["2 one", "3 two", "4 three"]
+    assert len(await messages.history(pool, run.tenant, run.thread_id)) == 4
+
+
+async def test_a_worker_that_lost_its_run_enters_nothing(database: Database, pool: RawPool) -> None:
+    lost = await worker(pool)
+    run = await running(pool, lost)
+    await queued(database, run, "one")
+    await die(pool, lost)
+    successor = await worker(pool)
+    assert await hot.claim(pool, run.tenant, run.thread_id, run.id, successor, TIMEOUT)
+    async with database.transaction() as connection:
+        late = await inputs.enter_log(connection, run.tenant, run.thread_id, run.id, 1, 2, NOW())
+    assert late is None
+    assert await pool.fetchval("SELECT unread_inputs FROM runs") == 0
