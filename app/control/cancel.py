@@ -61,7 +61,7 @@ async def cancel(
         if thread is None or record is None:
             raise run_not_found(run_id)
         if not record.is_done:
-            await wish(transaction, principal, thread, record, reason)
+            reason = await wish(transaction, principal, thread, record, reason)
         after = await runs.get(connection, principal.tenant, run_id)
         if after is None:
             raise run_not_found(run_id)
@@ -78,9 +78,11 @@ async def wish(
     thread: Thread,
     record: RunRecord,
     reason: str | None,
-) -> None:
-    """Write the wish down, and fulfil it where nobody executes."""
-    if record.cancel_requested_at is None:
+) -> str | None:
+    """Write the wish down, and fulfil it where nobody executes. The first wish's reason stays."""
+    if record.cancel_requested_at is not None:
+        reason = await runs.cancel_reason(transaction.connection, record.tenant, record.id)
+    else:
         await runs.intend_cancel(
             transaction.connection, record.tenant, record.id, by=principal.subject, reason=reason
         )
@@ -89,6 +91,7 @@ async def wish(
         )
     if record.status in _AT_REST:
         await _end_at_rest(transaction, thread, record, reason)
+    return reason
 
 
 async def _end_at_rest(

@@ -17,6 +17,7 @@ from app.control.start import InLine, queue_up
 from app.domain.errors import Conflict
 from app.domain.ids import AgentId, AgentVersion, RunId
 from app.domain.json_values import digest
+from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
 from app.domain.runs import Done, Lineage, NewRun, Outcome, RunRecord, outcome
 from app.domain.threads import Thread
@@ -68,7 +69,7 @@ async def retry(
             thread_id=failed.thread_id,
             agent_id=agent_id,
             agent_version=agent_version,
-            messages=(),
+            messages=tuple(await _never_taken(connection, failed)),
             input=failed.input,
             request=failed.request,
             request_digest=digest(["retry", run_id, agent_version]),
@@ -80,8 +81,6 @@ async def retry(
         line = await queue_up(desk, transaction, thread, run, deliver=deliver)
         if line is None:
             raise RuntimeError(f"the new id {new_run_id} is taken")
-        if failed.input is None:
-            await inputs.queue_again(connection, failed.tenant, of=run_id, for_=new_run_id)
         await settle(connection, principal, once, line.record)
     telemetry.runs_started.labels(agent_id).inc()
     return line
@@ -116,6 +115,13 @@ async def _agent(
     if version is VersionOfAgent.CURRENT or agent_version is None:
         return agent_id, desk.roster.version(agent_id)
     return agent_id, agent_version
+
+
+async def _never_taken(connection: Connection, failed: RunRecord) -> list[Message]:
+    """What is to enter the log for the first time."""
+    if failed.input is not None:
+        return []
+    return await inputs.retracted(connection, failed.tenant, failed.id)
 
 
 def _lineage(run_id: RunId, failed: RunRecord) -> Lineage:

@@ -102,4 +102,4 @@ async def _claim(worker: Worker, key: RunKey | None) -> None:
     try:
         await worker.claim_and_launch(key, None)
     except DATABASE_AWAY:
-        log.warning("claim_left_to_the_sweeper", run_id=key.run_id)
+        log.warning("resume_left_to_the_sweeper", run_id=key.run_id)

@@ -85,10 +85,6 @@ async def save(
         return DecidedMeanwhile()
     if not _may_rest(checkpoint, record):
         return Unsettled(record.unread_inputs, record.open_tasks)
-    if _waits_for_answers(checkpoint) and record.cancel_requested_at is not None:
-        # Whoever wished for its end saw it executing: somebody must come and end it at rest.
-        key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
-        await deliveries.enqueue(connection, key)
     await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
     await tickets.open_all(connection, checkpoint.tenant, record.agent_id, checkpoint.opened)
     await messages.append(

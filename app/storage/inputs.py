@@ -128,6 +128,20 @@ async def retract(connection: Connection, tenant: Tenant, run_id: RunId) -> None
     )
 
 
+async def retracted(connection: Connection, tenant: Tenant, run_id: RunId) -> list[Message]:
+    """What a run was to take and never did, in order."""
+    statement = (
+        select(inputs.c.message)
+        .where(
+            inputs.c.tenant == tenant,
+            inputs.c.run_id == run_id,
+            inputs.c.status == InputStatus.RETRACTED.value,
+        )
+        .order_by(inputs.c.position)
+    )
+    return [queued_message_of(row) for row in await connection.scalars(statement)]
+
+
 async def _pending(
     connection: Connection, tenant: Tenant, run_id: RunId
 ) -> list[tuple[InputId, Message]]:
