@@ -142,6 +142,7 @@ async def _furnish(
         ),
         announce_cancel=announce_cancel,
         heartbeat_timeout=settings.heartbeat_timeout,
+        inbox_poll=settings.log_poll,
     )
     bench = Workbench(database=database, writer=writer, roster=roster, clock=clock)
     worker = Worker(

@@ -15,6 +15,14 @@ class Action(StrEnum):
     CANCEL = "cancel"
 
 
+class DecisionEffect(StrEnum):
+    """What became of an answer: it counted, it counts with others, or it was turned away."""
+
+    DECIDED = "decided"
+    VOTED = "voted"
+    REFUSED = "refused"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What one decision says, before anybody knows whether it counts."""

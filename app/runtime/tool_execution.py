@@ -234,6 +234,7 @@ class ToolRound:
             key=TicketKey(new_id()),
             run_id=self._run.record.id,
             thread_id=self._run.record.thread_id,
+            agent_id=self._run.agent.spec.id,
             ticket_id=ticket_name(suspension, state.call.id, taken),
             kind=kind,
             at=self._run.clock.now(),
