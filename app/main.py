@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 
-from app.api import agents, health, runs, stream_tokens, threads, tickets
+from app.api import agents, audit, health, runs, stream_tokens, threads, tickets
 from app.api.schemas.common import Problem
 from app.settings import Settings
 from app.transport import errors
@@ -49,7 +49,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     )
     errors.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
-    for face in (runs, threads, tickets, agents, stream_tokens):
+    for face in (runs, threads, tickets, audit, agents, stream_tokens):
         app.include_router(face.router, responses=_REFUSALS)
     app.include_router(health.router)
     return app

@@ -289,4 +289,7 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
         metadata=body.metadata,
         digest=body.fingerprint(),
         traceparent=traceparent,
+        ticket_policy=None
+        if body.ticket_policy is None
+        else body.ticket_policy.model_dump(mode="json", exclude_none=True),
     )

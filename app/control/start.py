@@ -64,6 +64,8 @@ class StartRequest:
     metadata: JsonObject
     digest: str
     traceparent: str | None = None
+    ticket_policy: JsonObject | None = None
+    """How long this run's tickets wait, and what happens then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: 
             "origin": "User",
             "input_message_ids": [message.id for message in request.messages],
             "input_message_count": len(request.messages),
+            **({} if request.ticket_policy is None else {"ticket_policy": request.ticket_policy}),
         },
         request_digest=request.digest,
         metadata=request.metadata,

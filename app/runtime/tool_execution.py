@@ -13,6 +13,7 @@ from app.domain.events import AgentEvent, TicketOpened, ToolCallDone, ToolCallRe
 from app.domain.ids import CallId, TicketKey
 from app.domain.json_values import Json, JsonObject, as_object
 from app.domain.messages import Message
+from app.domain.ticket_terms import policy_of_request
 from app.domain.tickets import (
     Ticket,
     TicketKind,
@@ -239,4 +240,7 @@ class ToolRound:
             kind=kind,
             at=self._run.clock.now(),
             evidence=evidence,
+            terms=self._run.agent.spec.ticket_terms(
+                state.call.name, policy_of_request(self._run.record.request)
+            ),
         )

@@ -14,15 +14,15 @@ from sqlalchemy import (
     and_,
     bindparam,
     func,
-    insert,
     literal,
     or_,
     select,
     tuple_,
     update,
 )
+from sqlalchemy.dialects.postgresql import insert
 
-from app.domain.decisions import Action, Answer, Decision, DecisionEffect
+from app.domain.decisions import Action, Answer, Attempt, Decision, DecisionEffect
 from app.domain.ids import AgentId, CallId, RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import storable
 from app.domain.principals import Principal
@@ -52,7 +52,7 @@ decision_columns = (
 )
 
 
-def _with_winner() -> Select[tuple[object, ...]]:
+def with_winner() -> Select[tuple[object, ...]]:
     return select(tickets, *decision_columns).join_from(tickets, decisions, _winner, isouter=True)
 
 
@@ -175,7 +175,7 @@ async def _notice(
 async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[Ticket]:
     """Every ticket that a run ever opened, oldest first."""
     statement = (
-        _with_winner()
+        with_winner()
         .where(tickets.c.tenant == tenant, tickets.c.run_id == run_id)
         .order_by(tickets.c.created_at, tickets.c.id)
     )
@@ -189,7 +189,7 @@ async def unsettled_of_run(connection: Connection, tenant: Tenant, run_id: RunId
 
 
 async def get(connection: Connection, tenant: Tenant, key: TicketKey) -> Ticket | None:
-    statement = _with_winner().where(tickets.c.tenant == tenant, tickets.c.id == key)
+    statement = with_winner().where(tickets.c.tenant == tenant, tickets.c.id == key)
     row = (await connection.execute(statement)).mappings().one_or_none()
     return None if row is None else ticket_of(row)
 
@@ -198,19 +198,7 @@ async def decide(
     connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision
 ) -> None:
     """Record the winning answer; the caller holds the run's lock and saw the ticket open."""
-    await connection.execute(
-        insert(decisions).values(
-            tenant=tenant,
-            ticket=key,
-            decision_id=decision.decision_id,
-            action=decision.answer.action.value,
-            payload=storable(decision.answer.payload),
-            reason=storable(decision.answer.reason),
-            subject=decision.subject,
-            effect=DecisionEffect.DECIDED.value,
-            at=decision.at,
-        )
-    )
+    await _record(connection, tenant, key, decision, DecisionEffect.DECIDED)
     await connection.execute(
         update(tickets)
         .where(tickets.c.tenant == tenant, tickets.c.id == key, tickets.c.status == "open")
@@ -221,6 +209,74 @@ async def decide(
         )
     )
     await _notice(connection, tenant, [key], NoticeKind.DECIDED, decision.decision_id)
+
+
+async def vote(connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision) -> None:
+    """Record an answer that counts once enough people have given it, under the run's lock."""
+    await _record(connection, tenant, key, decision, DecisionEffect.VOTED)
+    await _notice(connection, tenant, [key], NoticeKind.VOTED, decision.decision_id)
+
+
+async def note_refusal(
+    connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision, refusal: str
+) -> None:
+    """Keep that somebody has tried; who tries the same again and again is noted once."""
+    statement = insert(decisions).values(
+        **_decision_row(tenant, key, decision, DecisionEffect.REFUSED), refusal=refusal
+    )
+    await connection.execute(
+        statement.on_conflict_do_nothing(index_elements=["tenant", "ticket", "decision_id"])
+    )
+
+
+async def _record(
+    connection: Connection,
+    tenant: Tenant,
+    key: TicketKey,
+    decision: Decision,
+    effect: DecisionEffect,
+) -> None:
+    await connection.execute(
+        insert(decisions).values(**_decision_row(tenant, key, decision, effect))
+    )
+
+
+def _decision_row(
+    tenant: Tenant, key: TicketKey, decision: Decision, effect: DecisionEffect
+) -> dict[str, Any]:
+    return {
+        "tenant": tenant,
+        "ticket": key,
+        "decision_id": decision.decision_id,
+        "action": decision.answer.action.value,
+        "payload": storable(decision.answer.payload),
+        "reason": storable(decision.answer.reason),
+        "subject": decision.subject,
+        "effect": effect.value,
+        "at": decision.at,
+    }
+
+
+async def attempts(
+    connection: Connection, tenant: Tenant, keys: Sequence[TicketKey]
+) -> list[Attempt]:
+    """All answers that were given to some tickets, oldest first."""
+    statement = (
+        select(decisions.c.ticket, decisions.c.decision_id, *decision_columns)
+        .add_columns(decisions.c.effect, decisions.c.refusal)
+        .where(decisions.c.tenant == tenant, decisions.c.ticket.in_(keys))
+        .order_by(decisions.c.at, decisions.c.decision_id)
+    )
+    rows = await connection.execute(statement)
+    return [
+        Attempt(
+            TicketKey(row["ticket"]),
+            decision_of(row),
+            DecisionEffect(row["effect"]),
+            row["refusal"],
+        )
+        for row in rows.mappings()
+    ]
 
 
 async def mark_applied(connection: Connection, tenant: Tenant, keys: Sequence[TicketKey]) -> None:
@@ -263,7 +319,7 @@ async def page(
     limit: int,
 ) -> list[Ticket]:
     """The inbox: tickets of a tenant, newest first, before a place in that order."""
-    statement = _with_winner().where(tickets.c.tenant == tenant, *conditions(wanted))
+    statement = with_winner().where(tickets.c.tenant == tenant, *conditions(wanted))
     if before is not None:
         statement = statement.where(tuple_(tickets.c.created_at, tickets.c.id) < before)
     statement = statement.order_by(tickets.c.created_at.desc(), tickets.c.id.desc()).limit(limit)
@@ -320,7 +376,7 @@ async def decided_alike(
 ) -> list[Ticket]:
     """What was decided about calls of the same tool by the same agent, newest first."""
     statement = (
-        _with_winner()
+        with_winner()
         .where(
             tickets.c.tenant == tenant,
             tickets.c.agent_id == like.agent_id,

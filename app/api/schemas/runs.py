@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field
 from pydantic.config import JsonDict
 
+from app.agents.entries import MOST_SECONDS
 from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
 from app.api.schemas.messages import MessageOut, NewMessage
 from app.api.schemas.tickets import DecisionResultOut, TicketOut
@@ -13,12 +14,25 @@ from app.control.start import IfThreadMissing, OnActive
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
 from app.domain.runs import Done, RunRecord, Waiting, outcome, termination_to_json
+from app.domain.ticket_terms import OnExpiry
 from app.domain.tickets import waiting_to_json
 
 _EXAMPLE: JsonDict = {
     "agent_id": "demo",
     "messages": [{"role": "user", "content": "Please delete /tmp/old-report.txt"}],
 }
+
+
+class TicketPolicyIn(Request):
+    """How long this run's tickets wait, in place of what its agent says."""
+
+    expires_in: float | None = Field(
+        None, gt=0, le=MOST_SECONDS, description="Seconds until nobody needs to answer any more."
+    )
+    on_expiry: OnExpiry | None = Field(
+        None,
+        description="Tell the model that nobody answered, cancel the run, or keep the ticket open.",
+    )
 
 
 class StartIn(Request):
@@ -50,10 +64,15 @@ class StartIn(Request):
     )
     if_thread_missing: IfThreadMissing = IfThreadMissing.CREATE
     metadata: Metadata = Field(default_factory=dict)
+    ticket_policy: TicketPolicyIn | None = None
 
     def fingerprint(self) -> str:
         """The same for a repetition of this request, whatever order its fields came in."""
-        return digest(self.model_dump(mode="json", exclude={"run_id"}))
+        body = self.model_dump(mode="json", exclude={"run_id"})
+        if self.ticket_policy is None:
+            # As of requests that were made before there was such a field.
+            del body["ticket_policy"]
+        return digest(body)
 
 
 class RangeOut(Answer):

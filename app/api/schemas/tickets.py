@@ -7,7 +7,7 @@ from pydantic.config import JsonDict
 
 from app.api.schemas.common import Answer, JsonValue, Metadata, Request, Str, Time
 from app.api.schemas.messages import MessageOut, message_out
-from app.control.decide import DecisionRequest, DecisionResult
+from app.control.decide import REFUSED_ID, DecisionRequest, DecisionResult
 from app.control.inbox import TicketPage
 from app.domain.decisions import Action, Decision
 from app.domain.decisions import Answer as Given
@@ -217,6 +217,8 @@ class DecisionIn(Request):
     @model_validator(mode="after")
     def _fields_fit_the_action(self) -> "DecisionIn":
         given = self.model_fields_set
+        if (self.decision_id or "").startswith(REFUSED_ID):
+            raise ValueError(f"a `decision_id` can't begin with {REFUSED_ID!r}")
         if (self.action is Action.EDIT) != (self.arguments is not None):
             raise ValueError("`arguments` belong to the action `edit`, which needs them")
         if self.action is Action.RESPOND and "result" not in given:
@@ -251,6 +253,9 @@ class DecisionResultOut(Answer):
     id: str
     ticket_id: str
     status: Literal["accepted", "duplicate"]
+    votes_missing: int = Field(
+        description="People who have to answer the same before it counts; 0 when it does."
+    )
     action: str
     decision_id: str
     decided_by: str
@@ -262,6 +267,7 @@ def decision_result_out(result: DecisionResult) -> DecisionResultOut:
         id=result.ticket.key,
         ticket_id=result.ticket.ticket_id,
         status="duplicate" if result.is_duplicate else "accepted",
+        votes_missing=result.votes_missing,
         action=result.decision.answer.action.value,
         decision_id=result.decision.decision_id,
         decided_by=result.decision.subject,
