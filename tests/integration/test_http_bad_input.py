@@ -90,15 +90,22 @@ def _ticket(run: Mapping[str, Any]) -> str:
     return str(run["waiting"]["tickets"][0]["id"])
 
 
+NOTED = {"ticket_already_decided", "ticket_void", "args_digest_mismatch"}
+"""Refusals that are kept: somebody has tried to answer a ticket."""
+
+
 @pytest.mark.parametrize("bad", BAD_REQUESTS, ids=str)
 async def test_bad_input_gets_its_problem_and_changes_nothing(
     bad: Bad, client: Client, world: World, served_database: str
 ) -> None:
-    before = await all_rows(served_database)
+    before = dict(await all_rows(served_database))
     response = await bad.send(client, world)
     status, code = bad.refusal.split()
     the_problem(response, int(status), code)
-    assert await all_rows(served_database) == before
+    after = dict(await all_rows(served_database))
+    if code in NOTED:
+        assert (after.pop("decisions")[0] - before.pop("decisions")[0]) in (0, 1)
+    assert after == before
 
 
 @pytest.mark.parametrize("headers", [{}, EVENT_STREAM], ids=["record", "stream"])
