@@ -11,6 +11,9 @@ from app.transport import errors
 from app.transport.auth import Doorkeeper
 from app.transport.bounds import BoundedBody
 from app.transport.headers import require_readable
+from app.transport.openapi import declare_security
+from app.transport.polls import LongPolls
+from app.transport.queries import require_known_query
 from app.transport.sse import StreamOptions
 from app.wiring import House
 
@@ -28,28 +31,37 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """Says who is let in, too: the framework can't read that off the routes."""
+        if self.openapi_schema is None:
+            declare_security(super().openapi(), is_keyless=self.state.doorkeeper.is_keyless)
+        return super().openapi()
+
+
 def create_app(house: House, door: Doorkeeper) -> FastAPI:
     """The application over an open house; it owns nothing that would have to be closed."""
     settings: Settings = house.settings
-    app = FastAPI(
+    app = _App(
         title="Holdfast",
         version="0.1.0",
         description=_DESCRIPTION,
         docs_url="/docs",
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(require_readable)],
     )
     app.state.desk = house.desk
     app.state.worker = house.worker
     app.state.doorkeeper = door
     app.state.stream_token_ttl = settings.stream_token_ttl
+    app.state.long_polls = LongPolls()
     app.state.stream_options = StreamOptions(
         heartbeat=settings.stream_heartbeat, send_timeout=settings.stream_send_timeout
     )
     errors.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
+    strictly = [Depends(require_readable), Depends(require_known_query)]
     for face in (runs, threads, tickets, audit, agents, stream_tokens):
-        app.include_router(face.router, responses=_REFUSALS)
+        app.include_router(face.router, responses=_REFUSALS, dependencies=strictly)
     app.include_router(health.router)
     return app

@@ -26,8 +26,27 @@ inference_seconds = Histogram(
     "holdfast_inference_seconds", "Duration of model calls.", ["model"], buckets=_SECONDS
 )
 tokens = Counter("holdfast_tokens_total", "Tokens, as reported by providers.", ["model", "kind"])
+inference_retries = Counter(
+    "holdfast_inference_retries_total",
+    "Model calls that were made again, by why the one before failed.",
+    ["model", "failure"],
+)
+stream_recoveries = Counter(
+    "holdfast_stream_recoveries_total",
+    "Answers that broke off and were mended, by how.",
+    ["model", "plan"],
+)
+circuit_openings = Counter(
+    "holdfast_circuit_openings_total", "Models that were shut after failures in a row.", ["model"]
+)
+circuit_refusals = Counter(
+    "holdfast_circuit_refusals_total", "Requests that found their model shut.", ["model"]
+)
 tool_calls = Counter(
     "holdfast_tool_calls_total", "Tool calls that came to a result.", ["tool", "status"]
+)
+summaries = Counter(
+    "holdfast_summaries_total", "Summaries of old messages, by what came of them.", ["outcome"]
 )
 queue_delay = Histogram(
     "holdfast_queue_delay_seconds", "From a delivery's enqueuing to its claim.", buckets=_SECONDS

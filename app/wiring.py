@@ -11,6 +11,7 @@ import structlog
 
 from app.agents.catalog import Catalog, load_catalog
 from app.agents.demo import demo_catalog
+from app.agents.resolve import models_of
 from app.agents.roster import Roster
 from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
@@ -87,7 +88,8 @@ def require_working_models(file: Path, catalog: Catalog, models: ModelCatalog) -
     problems = [
         f"{file}: agents.{spec.id}: {problem}; an agent of your own file must be able to run"
         for spec in catalog.agents.values()
-        if (problem := models.problem(spec.model)) is not None
+        for model in models_of(spec, catalog)
+        if (problem := models.problem(model)) is not None
     ]
     if problems:
         raise ConfigurationError("\n".join(problems))

@@ -54,13 +54,13 @@ def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Cat
         if not _AGENT_ID.fullmatch(name):
             problems.at(key, "an agent's name has 1 to 64 of A-Z a-z 0-9 . _ -; rename it")
         if entry is not None:
-            _check_model(key, entry, models, problems)
+            _check_model(f"{key}.model", entry.model, models, problems)
             _check_tools(key, entry, found.tools if all_loaded else None, problems)
             _check_chosen(f"{key}.approval", entry.approval, entry, problems)
             _check_chosen(f"{key}.background", entry.background, entry, problems)
             _check_approvers(f"{key}.approvers", entry, problems)
             _check_handoffs(key, name, entry, entries.agents, problems)
-            _check_plugins(key, entry, plugins, problems)
+            _check_plugins(key, entry, plugins, models, problems)
     problems.raise_any()
     specs = [_agent_spec(name, entry) for name, entry in entries.agents.items() if entry]
     return Catalog(
@@ -80,12 +80,12 @@ def _extensions(path: Path, entries: Entries, problems: Problems) -> tuple[Exten
     return found, len(problems.sentences) == before
 
 
-def _check_model(key: str, entry: AgentEntry, known: Collection[str], problems: Problems) -> None:
-    if entry.model not in known:
+def _check_model(key: str, model: str, known: Collection[str], problems: Problems) -> None:
+    if model not in known:
         problems.at(
-            f"{key}.model",
-            f"there is no model {entry.model!r}, {choices(entry.model, known)};"
-            f" add [models.{entry.model}] or name another",
+            key,
+            f"there is no model {model!r}, {choices(model, known)};"
+            f" add [models.{model}] or name another",
         )
 
 
@@ -144,7 +144,11 @@ def _check_handoffs(
 
 
 def _check_plugins(
-    key: str, entry: AgentEntry, kinds: Mapping[str, PluginKind[Any]], problems: Problems
+    key: str,
+    entry: AgentEntry,
+    kinds: Mapping[str, PluginKind[Any]],
+    models: Collection[str],
+    problems: Problems,
 ) -> None:
     for name, table in entry.plugins.items():
         kind = kinds.get(name)
@@ -154,7 +158,10 @@ def _check_plugins(
                 f"there is no plugin {name!r}, {choices(name, kinds)}; remove its table",
             )
         else:
-            check_entry(kind.config, f"{key}.plugins.{name}", table, problems)
+            config = check_entry(kind.config, f"{key}.plugins.{name}", table, problems)
+            named: Mapping[str, str] = {} if config is None else config.models
+            for each, model in named.items():
+                _check_model(f"{key}.plugins.{name}.{each}", model, models, problems)
 
 
 def _check_duplicates(key: str, names: list[str], problems: Problems) -> None:

@@ -187,5 +187,7 @@ def _sentence(
             return 'must be a list; write ["…", "…"]'
         case "dict_type" | "model_type":
             return "must be a table; write its keys under a header in [brackets]"
+        case "value_error":
+            return message.removeprefix("Value error, ")
         case _:
             return f"{message[:1].lower()}{message[1:]}; correct the value"

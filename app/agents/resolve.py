@@ -14,14 +14,16 @@ def resolve(
     """The agent with its model and its tools, or what is missing."""
     missing = [name for name in spec.tools if name not in catalog.tools]
     reasons = [f"there is no tool {name!r} any more" for name in missing]
-    model_problem = models.problem(spec.model)
     reasons += [
         f"there is no plugin {name!r} any more"
         for name in spec.plugins
         if name not in catalog.plugins
     ]
-    if model_problem is not None:
-        reasons.append(model_problem)
+    reasons += [
+        problem
+        for name in models_of(spec, catalog)
+        if (problem := models.problem(name)) is not None
+    ]
     if reasons:
         return Unresolvable(f"agent {spec.id!r} can't run: {'; '.join(reasons)}")
     tools = {name: catalog.tools[name] for name in spec.tools}
@@ -29,4 +31,23 @@ def resolve(
     plugins = PluginSet([*built_in(spec), *named])
     for plugin in plugins.plugins:
         tools |= {tool.descriptor.name: tool for tool in plugin.tools}
-    return ResolvedAgent(spec=spec, model=models.model(spec.model), tools=tools, plugins=plugins)
+    return ResolvedAgent(
+        spec=spec,
+        model=models.guarded(spec.model),
+        tools=tools,
+        plugins=plugins,
+        summarizer=None
+        if plugins.compaction is None
+        else models.guarded(plugins.compaction.model or spec.model),
+    )
+
+
+def models_of(spec: AgentSpec, catalog: Catalog) -> list[str]:
+    """The names of all models that an agent needs, its own first."""
+    named = [
+        model
+        for name, table in spec.plugins.items()
+        if name in catalog.plugins
+        for model in catalog.plugins[name].config.model_validate(table).models.values()
+    ]
+    return [spec.model, *(name for name in named if name != spec.model)]

@@ -18,6 +18,7 @@ class Health(Answer):
     components: dict[str, str]
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", responses={503: {"model": Health, "description": "Not ready"}})
 async def is_ready(desk: DeskDep, response: Response) -> Health:
     """Whether this process can serve: 503 when the database doesn't answer."""
@@ -33,6 +34,7 @@ async def is_ready(desk: DeskDep, response: Response) -> Health:
     return Health(status=status, components={"database": database})
 
 
+@router.head("/health/live", include_in_schema=False)
 @router.get("/health/live")
 async def is_alive() -> dict[str, str]:
     """Whether the process answers at all."""

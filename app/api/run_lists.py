@@ -3,26 +3,26 @@
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from fastapi import Query, Request
+from fastapi import Depends, Query
 
 from app.api.schemas.common import Instant, ListCursor, ListLimit, Page, Str
 from app.api.schemas.runs import RunOut, run_out
 from app.control import reading
 from app.control.desk import Desk
-from app.domain.errors import Invalid
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.principals import Principal
 from app.domain.runs import RunFilter, RunStatus
 from app.transport import cursors
+from app.transport.queries import PrefixedQuery
 
-METADATA = "metadata."
+Metadata = Annotated[dict[str, str], Depends(PrefixedQuery("metadata."))]
 
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
     """Which runs, and which part of the list. `metadata.KEY=TEXT` picks runs with that in theirs."""
 
-    request: Request
+    metadata: Metadata
     agent_id: Annotated[Str | None, Query(max_length=200)] = None
     status: RunStatus | None = None
     created_after: Instant | None = None
@@ -37,18 +37,8 @@ class RunQuery:
             status=self.status,
             created_after=self.created_after,
             created_before=self.created_before,
-            metadata=self._metadata(),
+            metadata=self.metadata,
         )
-
-    def _metadata(self) -> dict[str, str]:
-        found = {
-            name.removeprefix(METADATA): value
-            for name, value in sorted(self.request.query_params.items())
-            if name.startswith(METADATA)
-        }
-        if "\0" in "".join([*found, *found.values()]):
-            raise Invalid("invalid_request", "query.metadata: contains the character U+0000.")
-        return found
 
 
 async def page_of_runs(

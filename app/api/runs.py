@@ -28,12 +28,14 @@ from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.worker import Worker
 from app.domain.errors import Invalid, TooLarge
 from app.domain.ids import AgentId, RunId, ThreadId
+from app.domain.inference import NO_OPTIONS
 from app.domain.json_values import compact
 from app.domain.messages import message_to_json
 from app.domain.principals import Principal
 from app.events.follow import Scope, follow
 from app.transport.deps import (
     DeskDep,
+    LongPollsDep,
     PrincipalDep,
     StreamOptionsDep,
     StreamToken,
@@ -79,6 +81,7 @@ async def start_a_run(
     worker: WorkerDep,
     principal: PrincipalDep,
     options: StreamOptionsDep,
+    polls: LongPollsDep,
     prefer: Annotated[
         str | None, Header(description="`wait=N`: answer when it is done or waits for somebody.")
     ] = None,
@@ -90,7 +93,9 @@ async def start_a_run(
     record = (await start_run(desk, worker, principal, start)).record
     view, rests = reading.RunView(record), False
     if seconds := preferred_wait(request):
-        rests = await until_rest(desk, principal.tenant, record.thread_id, record.id, seconds)
+        rests = await polls.hold(
+            until_rest(desk, principal.tenant, record.thread_id, record.id, seconds)
+        )
         view = await reading.view(desk, principal.tenant, record.id)
     return Response(
         run_out(view).model_dump_json(),
@@ -155,6 +160,7 @@ async def read_a_run(
     request: Request,
     desk: DeskDep,
     principal: PrincipalDep,
+    polls: LongPollsDep,
     wait: Wait = None,
     include: Annotated[
         Literal["state"] | None, Query(description="`state`: the run's state too.")
@@ -164,7 +170,7 @@ async def read_a_run(
     view = await reading.run(desk, principal, RunId(run_id))
     if wait:
         record = view.run
-        await until_rest(desk, principal.tenant, record.thread_id, record.id, wait)
+        await polls.hold(until_rest(desk, principal.tenant, record.thread_id, record.id, wait))
         view = await reading.run(desk, principal, RunId(run_id))
     body = run_out(view, with_state=include == "state").model_dump_json().encode()
     return tagged(request, body)
@@ -250,6 +256,7 @@ async def cancel_a_run(
     run_id: Uuid,
     desk: DeskDep,
     principal: PrincipalDep,
+    polls: LongPollsDep,
     response: Response,
     body: CancelIn | None = None,
     wait: Wait = None,
@@ -260,8 +267,8 @@ async def cancel_a_run(
     )
     run, settled = answer.run, answer.is_settled
     if wait and not settled:
-        settled = await until_rest(
-            desk, principal.tenant, run.thread_id, run.id, wait, only_done=True
+        settled = await polls.hold(
+            until_rest(desk, principal.tenant, run.thread_id, run.id, wait, only_done=True)
         )
         run = (await reading.view(desk, principal.tenant, run.id)).run
     response.status_code = 200 if settled else 202
@@ -292,4 +299,6 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
         ticket_policy=None
         if body.ticket_policy is None
         else body.ticket_policy.model_dump(mode="json", exclude_none=True),
+        overrides=NO_OPTIONS if body.overrides is None else body.overrides.to_domain(),
+        frontend_tools=tuple(tool.model_dump() for tool in body.frontend_tools),
     )

@@ -154,7 +154,7 @@ async def read_messages(
 async def list_runs_of_a_thread(
     thread_id: Uuid, desk: DeskDep, principal: PrincipalDep, query: Annotated[RunQuery, Depends()]
 ) -> Page[RunOut]:
-    """The thread's runs, newest first."""
+    """The thread's runs, newest first. `metadata.KEY=TEXT` picks those that were started with it."""
     await reading.thread(desk, principal, ThreadId(thread_id))
     return await page_of_runs(desk, principal, query, ThreadId(thread_id))
 

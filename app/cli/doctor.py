@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import typer
 
+from app.agents.resolve import models_of
 from app.cli import environment
 from app.cli.endings import ExitCode
 from app.cli.process import Stop
@@ -77,7 +78,7 @@ async def _agents(findings: _Findings, settings: Settings) -> None:
         findings.fine("agents", ", ".join(catalog.agents))
     except ConfigurationError as error:
         findings.problem("agents", str(error))
-    used = {spec.model for spec in catalog.agents.values()}
+    used = {name for spec in catalog.agents.values() for name in models_of(spec, catalog)}
     for spec in models.specs:
         problem = models.problem(spec.name)
         if problem is None:

@@ -73,6 +73,7 @@ async def serve(settings: Settings, stop: Stop) -> None:
             def leave() -> None:
                 muffler.expect_the_end()
                 app.state.stream_options.cut_streams()
+                app.state.long_polls.give_up()
                 server.handle_exit(signal.SIGTERM, None)
 
             stop.politely(leave)

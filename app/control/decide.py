@@ -35,6 +35,7 @@ from app.runtime.handoff import agent_at_work
 from app.storage import deliveries, runs, threads, tickets
 from app.storage.database import Connection
 from app.storage.runs import RunKey
+from app.tools.frontend import with_frontend_tools
 from app.tools.schemas import build_validator
 
 REFUSED_ID = "refused:"
@@ -153,10 +154,13 @@ async def _judge_all(
 
 
 def _find(all_tickets: Sequence[Ticket], name: str) -> Ticket:
-    """The open ticket of that name, else the newest one that had it."""
-    named = [
-        ticket for ticket in all_tickets if name in (ticket.ticket_id, ticket.key, ticket.call_id)
-    ]
+    """The open ticket of that name, else the newest one that had it.
+
+    A call's id means its open ticket, but a ticket that is called so comes first: who answers it again
+    must not answer what the call has asked since.
+    """
+    named = [ticket for ticket in all_tickets if name in (ticket.ticket_id, ticket.key)]
+    named = named or [ticket for ticket in all_tickets if name == ticket.call_id]
     if not named:
         raise NotFound("ticket_not_found", f"This run has no ticket {name!r}.")
     open_ones = [ticket for ticket in named if ticket.status is TicketStatus.OPEN]
@@ -317,7 +321,8 @@ async def _check_arguments(
     """By the tools of the agent that asked: the run may have been handed to another one."""
     remembered = await threads.state(connection, record.tenant, record.thread_id)
     at_work = agent_at_work(remembered) or (record.agent_id, record.agent_version)
-    agent = await desk.roster.of(record.tenant).at_version(*at_work)
+    agents = with_frontend_tools(desk.roster.of(record.tenant), record.request)
+    agent = await agents.at_version(*at_work)
     if isinstance(agent, Unresolvable):
         raise Conflict(
             "agent_version_unavailable", f"{agent.reason}; only its own version can go on."

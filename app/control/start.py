@@ -1,5 +1,6 @@
 """Start a run: here and now when this process has room and the thread is free, otherwise in line."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -13,6 +14,7 @@ from app.domain.errors import Conflict, Invalid, TooMany
 from app.domain.events import RunCreated, RunStart
 from app.domain.identity import run_identity
 from app.domain.ids import AgentId, InputId, RunId, Tenant, ThreadId, WorkerId
+from app.domain.inference import NO_OPTIONS, InferenceOptions, options_to_json
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message, MessageRange
 from app.domain.principals import Principal, Scope
@@ -30,10 +32,12 @@ from app.domain.runs import (
 )
 from app.events.frames import Batch
 from app.events.outgoing import Transaction
+from app.runtime.agent import Unresolvable
 from app.runtime.handoff import agent_at_work
 from app.storage import deliveries, events, hot, inputs, runs, threads
 from app.storage.events import entry
 from app.storage.runs import RunKey
+from app.tools.frontend import IN_REQUEST
 
 
 class OnActive(StrEnum):
@@ -66,6 +70,9 @@ class StartRequest:
     traceparent: str | None = None
     ticket_policy: JsonObject | None = None
     """How long this run's tickets wait, and what happens then."""
+    overrides: InferenceOptions = NO_OPTIONS
+    frontend_tools: tuple[JsonObject, ...] = ()
+    """What the client can do itself: name, description and parameters of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,10 @@ async def start(
         if (existing := await _existing(desk, principal.tenant, request)) is not None:
             return existing
     run = _new_run(desk, principal, request, agent_id)
+    if request.frontend_tools:
+        if (existing := await _existing(desk, principal.tenant, request)) is not None:
+            return existing
+        await _check_names(desk, run, request.frontend_tools)
     if worker is not None and request.if_thread_missing is IfThreadMissing.CREATE:
         if (started := await _start_here(desk, run, worker)) is not None:
             telemetry.runs_started.labels(run.agent_id).inc()
@@ -151,6 +162,8 @@ def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: 
             "input_message_ids": [message.id for message in request.messages],
             "input_message_count": len(request.messages),
             **({} if request.ticket_policy is None else {"ticket_policy": request.ticket_policy}),
+            **_overrides(request),
+            **({IN_REQUEST: list(request.frontend_tools)} if request.frontend_tools else {}),
         },
         request_digest=request.digest,
         metadata=request.metadata,
@@ -158,6 +171,25 @@ def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: 
         lineage=Lineage(run_id),
         traceparent=request.traceparent,
     )
+
+
+def _overrides(request: StartRequest) -> JsonObject:
+    if request.overrides == NO_OPTIONS:
+        return {}
+    return {"overrides": options_to_json(request.overrides)}
+
+
+async def _check_names(desk: Desk, run: NewRun, offered: Sequence[JsonObject]) -> None:
+    """A client's tool must not stand for one of the agent's own."""
+    agent = await desk.roster.resolve(run.tenant, run.agent_id, run.agent_version)
+    own = () if isinstance(agent, Unresolvable) else agent.tools
+    taken = sorted({each["name"] for each in offered} & set(own))
+    if taken:
+        raise Invalid(
+            "frontend_tool_taken",
+            f"The agent has tools of its own called {', '.join(taken)}. Rename the frontend tools.",
+            names=taken,
+        )
 
 
 async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | None:

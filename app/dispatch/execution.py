@@ -5,7 +5,7 @@ has been given up for another worker to claim.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -13,6 +13,7 @@ import structlog
 from app import telemetry
 from app.agents.roster import Roster
 from app.clock import Clock, pause
+from app.control.late_summary import keep_late_summary
 from app.domain.checkpoints import Checkpoint, Said
 from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.events import RunFinish, RunStart, StepEnd, StreamReset
@@ -32,14 +33,16 @@ from app.domain.runs import (
 from app.domain.tickets import Ticket, waiting_to_json
 from app.events.journal import Journal
 from app.events.writer import Writer
-from app.runtime.agent import ResolvedAgent, Unresolvable
+from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
 from app.runtime.cancellation import Interruption
+from app.runtime.compaction import NOTHING, Begin, Compaction
 from app.runtime.context import ActiveRun, Start
 from app.runtime.handoff import agent_at_work
 from app.runtime.loop import Ending, Finished, HandedOver, Suspended, advance, fail, write_off
 from app.storage import deliveries, events, messages, runs, tickets, tool_calls
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.runs import RunKey
+from app.tools.frontend import with_frontend_tools
 
 MOST_LOSSES = 5
 """Workers that may be lost over a run without any progress before it is given up."""
@@ -80,13 +83,17 @@ class Answers:
     record: RunRecord
 
     async def unapplied(self) -> Sequence[Ticket]:
+        return [ticket for ticket in await self._all() if ticket.is_unsettled]
+
+    async def names_used(self) -> Collection[str]:
+        return {ticket.ticket_id for ticket in await self._all()}
+
+    async def _all(self) -> Sequence[Ticket]:
         """As patient as a commit: there may be results that nobody has saved yet."""
         while True:
             try:
                 async with self.bench.database.reading() as connection:
-                    return await tickets.unsettled_of_run(
-                        connection, self.record.tenant, self.record.id
-                    )
+                    return await tickets.of_run(connection, self.record.tenant, self.record.id)
             except DatabaseAway:
                 await pause(LOOK_AGAIN)
 
@@ -99,6 +106,8 @@ class Execution:
     claimed: ClaimedRun
     stopping: asyncio.Event
     """Set when this process is about to end."""
+    begin: Begin
+    """Begins what may outlive the run, in a task of the worker's."""
     interruption: Interruption = field(default_factory=Interruption)
 
     @property
@@ -129,7 +138,7 @@ class Execution:
         record = self.record
         if record.cancel_requested_at is not None:
             self.interruption.cancel(await self._cancel_reason())
-        agent = await self.bench.roster.of(record.tenant).at_version(*self._agent_at_work())
+        agent = await self._agents.at_version(*self._agent_at_work())
         journal = self.bench.writer.journal(
             record.tenant,
             record.thread_id,
@@ -148,7 +157,21 @@ class Execution:
                 )
             )
             return
-        self._report(await self._advance(run))
+        outlives = False
+        try:
+            ending = await self._advance(run)
+            self._report(ending)
+            outlives = isinstance(ending, Finished) and run.compaction.is_owing
+        finally:
+            if outlives:
+                self.begin(self._keep_late_summary(run.compaction))
+            else:
+                run.compaction.give_up()
+
+    @property
+    def _agents(self) -> Agents:
+        record = self.record
+        return with_frontend_tools(self.bench.roster.of(record.tenant), record.request)
 
     def _agent_at_work(self) -> tuple[AgentId, AgentVersion | None]:
         """Whoever the run was handed to; at its beginning, the agent that it was started with."""
@@ -189,6 +212,20 @@ class Execution:
         telemetry.runs_finished.labels(self.record.agent_id, name).inc()
         log.info("activation_ended", termination=name)
 
+    async def _keep_late_summary(self, compaction: Compaction) -> None:
+        """What is summarised when the run ends serves the thread's next one; it needs no slot."""
+        record = self.record
+        outcome = await compaction.late()
+        try:
+            kept = outcome is not NOTHING and await keep_late_summary(
+                self.bench.database, record.tenant, record.thread_id, outcome
+            )
+            log.info("late_summary", kept=kept)
+        except DATABASE_AWAY as error:
+            log.warning("late_summary_lost", error=repr(error))
+        except Exception:
+            log.exception("late_summary_lost")
+
     # --- loading --------------------------------------------------------------------------------
 
     async def _load(self, journal: Journal, agent: ResolvedAgent) -> ActiveRun:
@@ -210,7 +247,8 @@ class Execution:
             next_seq=self.claimed.next_seq,
             start=await self._where_it_stood(),
             answers=Answers(self.bench, record),
-            agents=self.bench.roster.of(record.tenant),
+            agents=self._agents,
+            compaction=Compaction(record.id, self.begin),
             thread_state=self.claimed.thread_state,
         )
 

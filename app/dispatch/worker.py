@@ -1,7 +1,7 @@
 """The worker: this process's slots, and the executions in them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 import structlog
 
@@ -30,6 +30,7 @@ class Worker:
         self._heartbeat_timeout = heartbeat_timeout
         self._executions: dict[tuple[Tenant, RunId], Execution] = {}
         self._tasks: asyncio.TaskGroup | None = None
+        self._beside: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -41,6 +42,8 @@ class Worker:
             await self._stopping.wait()
             await self._idle.wait()
             self._tasks = None
+            for task in self._beside:
+                task.cancel()
 
     # --- slots ----------------------------------------------------------------------------------
 
@@ -77,7 +80,7 @@ class Worker:
         """Execute a claimed run in a reserved slot."""
         if self._tasks is None:
             raise RuntimeError("the worker isn't running")
-        execution = Execution(self._bench, claimed, self._stopping)
+        execution = Execution(self._bench, claimed, self._stopping, self._begin)
         if self._stopping.is_set():
             execution.interruption.hand_over(now=False)
         key = (claimed.record.tenant, claimed.record.id)
@@ -85,6 +88,18 @@ class Worker:
         telemetry.runs_executing.inc()
         task = self._tasks.create_task(execution.carry_out())
         task.add_done_callback(lambda _: self._ended(key, execution))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Let something go on beside the runs, in no slot; it is broken off when the last run has ended.
+
+        It must not raise: that would break off all that executes here.
+        """
+        if self._tasks is None:
+            raise RuntimeError("the worker isn't running")
+        task = self._tasks.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+        return task
 
     def _ended(self, key: tuple[Tenant, RunId], execution: Execution) -> None:
         if self._executions.get(key) is execution:

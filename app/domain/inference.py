@@ -19,6 +19,13 @@ class ThinkingBudget:
 ReasoningEffort: TypeAlias = EffortName | ThinkingBudget
 
 
+def nearest_effort(budget: ThinkingBudget) -> EffortName:
+    """The effort that comes nearest to a budget, for providers that take no number."""
+    if budget.tokens <= 2048:
+        return "low"
+    return "medium" if budget.tokens <= 10_000 else "high"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceOptions:
     """What is None is left as it is: to the agent, its model's configuration, or the provider.

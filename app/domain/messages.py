@@ -23,6 +23,32 @@ class Visibility(StrEnum):
     """The model reads it; listings leave it out unless asked."""
 
 
+class CutShort(StrEnum):
+    """Why an assistant's message stops in the middle."""
+
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRange:
+    """A stretch of a log, both ends included, counted from 1."""
+
+    from_seq: int
+    to_seq: int
+
+    @staticmethod
+    def of(from_seq: int, to_seq: int) -> "MessageRange | None":
+        """The range, or nothing when its bounds don't make one."""
+        return MessageRange(from_seq, to_seq) if 1 <= from_seq <= to_seq else None
+
+    def hull(self, seq: int) -> "MessageRange":
+        return MessageRange(min(self.from_seq, seq), max(self.to_seq, seq))
+
+    def __len__(self) -> int:
+        return self.to_seq - self.from_seq + 1
+
+
 @dataclass(frozen=True, slots=True)
 class Base64Source:
     media_type: str
@@ -56,13 +82,38 @@ class Media:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A call told inside a message, where others keep theirs; our own calls stand beside the content."""
+
+    id: CallId
+    name: str
+    input: Json
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """A result told inside a message, as `tool_result`; our own results are messages."""
+
+    call_id: CallId
+    content: "tuple[Block, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a stretch of the log comes to. The log keeps the stretch; models are shown this instead."""
+
+    text: str
+    of: MessageRange
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownBlock:
-    """A block that a newer version wrote: kept as it is, shown as it is, not sent to models."""
+    """A block that a newer version wrote: kept as it is, shown as it is; models are told its name."""
 
     raw: dict[str, Any]
 
 
-Block: TypeAlias = Text | Thinking | Media | UnknownBlock
+Block: TypeAlias = Text | Thinking | Media | ToolUse | ToolOutcome | Summary | UnknownBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +128,8 @@ class Message:
     """One entry of the log. `run_id` and `step_index` say which run produced it, if one did.
 
     `ran_with` stands on a tool's result when a person had edited the call's arguments: the log keeps
-    what the model asked for, and shows what was done.
+    what the model asked for, and shows what was done. `cut_short` stands on what an assistant had said
+    when its run ended in the middle of it.
     """
 
     id: MessageId
@@ -89,6 +141,7 @@ class Message:
     run_id: RunId | None = None
     step_index: int | None = None
     ran_with: JsonObject | None = None
+    cut_short: CutShort | None = None
 
     @property
     def text(self) -> str:
@@ -112,25 +165,6 @@ class LoggedMessage:
     created_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRange:
-    """A stretch of a log, both ends included, counted from 1."""
-
-    from_seq: int
-    to_seq: int
-
-    @staticmethod
-    def of(from_seq: int, to_seq: int) -> "MessageRange | None":
-        """The range, or nothing when its bounds don't make one."""
-        return MessageRange(from_seq, to_seq) if 1 <= from_seq <= to_seq else None
-
-    def hull(self, seq: int) -> "MessageRange":
-        return MessageRange(min(self.from_seq, seq), max(self.to_seq, seq))
-
-    def __len__(self) -> int:
-        return self.to_seq - self.from_seq + 1
-
-
 def text_of(content: Sequence[Block]) -> str:
     """All text blocks joined without a separator; other blocks have no text."""
     return "".join(block.text for block in content if isinstance(block, Text))
@@ -145,6 +179,13 @@ def block_to_json(block: Block) -> dict[str, Any]:
         case Media(type_, source, title):
             body: dict[str, Any] = {"type": type_, "source": _source_to_json(source)}
             return body if title is None else {**body, "title": title}
+        case ToolUse(id_, name, input_):
+            return {"type": "tool_use", "id": id_, "name": name, "input": input_}
+        case ToolOutcome(call_id, content):
+            inner = [block_to_json(each) for each in content]
+            return {"type": "tool_result", "tool_use_id": call_id, "content": inner}
+        case Summary(text, of):
+            return {"type": "summary", "text": text, "from_seq": of.from_seq, "to_seq": of.to_seq}
         case UnknownBlock(raw):
             return raw
         case _:
@@ -153,6 +194,12 @@ def block_to_json(block: Block) -> dict[str, Any]:
 
 def block_from_json(raw: dict[str, Any]) -> Block:
     """The block that was written; one of an unknown kind or shape comes back untouched."""
+    known = _known_block(raw)
+    # A field that this version doesn't know must not get lost on the way through.
+    return known if known is not None and block_to_json(known) == raw else UnknownBlock(raw)
+
+
+def _known_block(raw: dict[str, Any]) -> Block | None:
     match raw:
         case {"type": "text", "text": str(text)}:
             return Text(text)
@@ -160,9 +207,21 @@ def block_from_json(raw: dict[str, Any]) -> Block:
             return Thinking(thinking)
         case {"type": "image" | "audio" | "video" | "document" as type_, "source": dict(source)}:
             parsed = _source_from_json(source)
-            return UnknownBlock(raw) if parsed is None else Media(type_, parsed, raw.get("title"))
+            return None if parsed is None else Media(type_, parsed, raw.get("title"))
+        case {"type": "tool_use", "id": str(id_), "name": str(name), "input": input_}:
+            return ToolUse(CallId(id_), name, input_)
+        case {"type": "tool_result", "tool_use_id": str(id_), "content": list(content)}:
+            return ToolOutcome(CallId(id_), tuple(block_from_json(each) for each in content))
+        case {
+            "type": "summary",
+            "text": str(text),
+            "from_seq": int(from_seq),
+            "to_seq": int(to_seq),
+        }:
+            of = MessageRange.of(from_seq, to_seq)
+            return None if of is None else Summary(text, of)
         case _:
-            return UnknownBlock(raw)
+            return None
 
 
 def _source_to_json(source: Source) -> dict[str, Any]:
@@ -202,6 +261,8 @@ def message_to_json(message: Message) -> dict[str, Any]:
         body["metadata"] = {"run_id": message.run_id, "step_index": message.step_index}
     if message.ran_with is not None:
         body["ran_with"] = message.ran_with
+    if message.cut_short is not None:
+        body["cut_short"] = message.cut_short.value
     return body
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain, count
 from typing import Any
 
 from app.domain.decisions import Action, Decision
@@ -116,10 +117,15 @@ def arguments_digest(tool_name: str, arguments: Json) -> str:
 def ticket_name(suspension: SuspensionRequest, call_id: CallId, taken: Collection[str] = ()) -> str:
     """What a ticket is called in its run: as the asker named it, else like its call.
 
-    A name that another open ticket has is made unique by the call's id.
+    A name that another ticket has is made unique by the call's id, and by a number after that: an
+    answer that is sent again must never count for a newer question.
     """
     name = (suspension.suspension_id or "").strip() or call_id
-    return f"{name}:{call_id}" if name in taken else name
+    if name not in taken:
+        return name
+    own = name if name.endswith(call_id) else f"{name}:{call_id}"
+    names = chain([own], (f"{own}:{number}" for number in count(2)))
+    return next(each for each in names if each not in taken)
 
 
 def ticket_for(

@@ -1,6 +1,7 @@
 """Tool calls: what a tool says of itself, what a call goes through, and what comes out of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -78,6 +79,8 @@ class ToolDescriptor:
     retries: int = 0
     """Times that a call is tried again when it fails; only of a tool that may be run again."""
     response_schema: JsonObject | None = None
+    is_frontend: bool = False
+    """Its calls are carried out by the client: here they only ever wait for its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +96,45 @@ class SuspensionRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
+    """What came out of a call. `metadata` is for programs; the model never reads it."""
+
     tool_name: str
     status: ResultStatus
     data: Json = None
     message: str | None = None
     suspension: SuspensionRequest | None = None
+    metadata: JsonObject | None = None
+    may_be_retried: bool = field(default=True, compare=False)
+    """Of an error: the same call may do better when it is tried again. A hint, and never stored."""
 
     @staticmethod
-    def success(tool_name: str, data: Json) -> "ToolResult":
-        return ToolResult(tool_name, ResultStatus.SUCCESS, data)
+    def success(tool_name: str, data: Json, message: str | None = None) -> "ToolResult":
+        return ToolResult(tool_name, ResultStatus.SUCCESS, data, message)
 
     @staticmethod
-    def error(tool_name: str, message: str) -> "ToolResult":
-        return ToolResult(tool_name, ResultStatus.ERROR, None, message)
+    def error(tool_name: str, message: str, *, may_be_retried: bool = True) -> "ToolResult":
+        return ToolResult(
+            tool_name, ResultStatus.ERROR, None, message, may_be_retried=may_be_retried
+        )
+
+    @staticmethod
+    def error_with_code(
+        tool_name: str, code: str, message: str, *, may_be_retried: bool = True
+    ) -> "ToolResult":
+        return ToolResult(
+            tool_name,
+            ResultStatus.ERROR,
+            {"error": {"code": code, "message": message}},
+            f"[{code}] {message}",
+            may_be_retried=may_be_retried,
+        )
 
     @staticmethod
     def suspended(tool_name: str, suspension: SuspensionRequest) -> "ToolResult":
         return ToolResult(tool_name, ResultStatus.PENDING, None, suspension.message, suspension)
+
+    def with_metadata(self, **more: Json) -> "ToolResult":
+        return replace(self, metadata={**(self.metadata or {}), **more})
 
     @property
     def text(self) -> str:
@@ -131,6 +156,8 @@ class ToolResult:
                 "message": self.suspension.message,
                 "resume_mode": self.suspension.resume_mode.value,
             }
+        if self.metadata:
+            body["metadata"] = dict(self.metadata)
         return body
 
     def resumed_payload(self) -> Json:
@@ -163,6 +190,19 @@ def result_of_response(tool_name: str, response: Json) -> ToolResult:
     return ToolResult.success(tool_name, response)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptOutcome:
+    """What a call came to while calls before it were still running.
+
+    It has its result, so it is never executed again; it is told when its turn comes. `changes` are the
+    updates of state that it asked for, by key: once told they stay here without the result, because
+    calls behind it that ran at the same time may not change the same.
+    """
+
+    result: ToolResult | None
+    changes: tuple[tuple[str, Json], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallState:
     """One call of an open step, as it is kept until the step is complete.
@@ -177,10 +217,59 @@ class CallState:
     effect: Effect
     idempotency_key: str
     run_with: JsonObject | None = None
+    kept: KeptOutcome | None = None
 
     @property
     def effective_arguments(self) -> Json:
         return self.call.arguments if self.run_with is None else self.run_with
+
+    @property
+    def untold(self) -> ToolResult | None:
+        """The result that is known and isn't in the log yet."""
+        return None if self.kept is None else self.kept.result
+
+    @property
+    def is_answered(self) -> bool:
+        """Its result is in the log."""
+        return self.status.is_final and self.untold is None
+
+
+def kept_to_json(kept: KeptOutcome) -> dict[str, Any]:
+    result = kept.result
+    return {
+        "result": None
+        if result is None
+        else {
+            "status": result.status.value,
+            "data": result.data,
+            "message": result.message,
+            "metadata": result.metadata,
+            "suspension": None if result.suspension is None else asdict(result.suspension),
+        },
+        "changes": [list(change) for change in kept.changes],
+    }
+
+
+def kept_from_json(tool_name: str, raw: Mapping[str, Any]) -> KeptOutcome:
+    result = raw["result"]
+    return KeptOutcome(
+        None if result is None else _result_from_json(tool_name, result),
+        tuple((key, update) for key, update in raw["changes"]),
+    )
+
+
+def _result_from_json(tool_name: str, raw: Mapping[str, Any]) -> ToolResult:
+    asked = raw["suspension"]
+    return ToolResult(
+        tool_name,
+        ResultStatus(raw["status"]),
+        raw["data"],
+        raw["message"],
+        None
+        if asked is None
+        else SuspensionRequest(**{**asked, "resume_mode": ResumeMode(asked["resume_mode"])}),
+        raw["metadata"],
+    )
 
 
 def idempotency_key(run_id: RunId, step_index: int, call_id: CallId) -> str:

@@ -5,11 +5,23 @@ from collections.abc import Callable, Sequence
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Said
 from app.domain.errors import OwnershipLost
-from app.domain.events import AgentEvent, StepStart, merged
+from app.domain.events import (
+    ActivitySnapshot,
+    AgentEvent,
+    ReasoningDelta,
+    StepStart,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStreamDelta,
+    merged,
+)
 from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.json_values import compact
 
-MOST_WAITING = 20_000
-"""Events that may wait for a commit before the run has to wait too."""
+MOST_WAITING = 1_000_000
+"""Characters that may wait for a commit before the run has to wait too."""
+PER_EVENT = 200
+"""Characters that an event counts for, whatever is in it."""
 
 
 class Journal:
@@ -39,6 +51,7 @@ class Journal:
         self._save = save
         self._on_lost = on_lost
         self._pending: list[Said] = []
+        self._waiting = 0
         self._drained = asyncio.Event()
         self._flushed = asyncio.Event()
         self._flushed.set()
@@ -49,11 +62,13 @@ class Journal:
 
     def say(self, event: AgentEvent, step: int | None) -> None:
         pending = self._pending
+        self._waiting += _length(event)
         if pending and pending[-1].step == step:
             joined = merged(pending[-1].event, event)
             if joined is not None:
                 pending[-1] = Said(joined, step)
                 return
+        self._waiting += PER_EVENT
         pending.append(Said(event, step))
         if self.held:
             return
@@ -64,7 +79,7 @@ class Journal:
 
     async def room(self) -> None:
         """A run that talks faster than the database writes waits for it here."""
-        while len(self._pending) > MOST_WAITING and not self.lost.is_set():
+        while self._waiting > MOST_WAITING and not self.lost.is_set():
             self._drained.clear()
             await self._drained.wait()
         if self.lost.is_set():
@@ -94,12 +109,13 @@ class Journal:
     # --- for the writer -----------------------------------------------------------------------
 
     def take(self) -> list[Said]:
-        taken, self._pending = self._pending, []
+        taken, self._pending, self._waiting = self._pending, [], 0
         self._drained.set()
         return taken
 
     def put_back(self, taken: Sequence[Said]) -> None:
         self._pending[:0] = taken
+        self._waiting += sum(PER_EVENT + _length(said.event) for said in taken)
 
     def flush_begins(self) -> None:
         self._flushed.clear()
@@ -109,6 +125,20 @@ class Journal:
 
     def lose(self) -> None:
         self._pending.clear()
+        self._waiting = 0
         self.lost.set()
         self._drained.set()
         self._on_lost()
+
+
+def _length(event: AgentEvent) -> int:
+    """What an event holds, of those that a model or a tool may make as long and as many as it likes."""
+    match event:
+        case TextDelta() | ReasoningDelta() | ToolCallStreamDelta():
+            return len(event.delta)
+        case ToolCallDelta():
+            return len(event.args_delta)
+        case ActivitySnapshot():
+            return len(compact(event.content))
+        case _:
+            return 0

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import httpx2
 
 from app.domain.errors import ConfigurationError
+from app.llm.guarded import Breakers, GuardedModel
 from app.llm.http_client import streaming_client
 from app.llm.openai_compatible import Endpoint, OpenAICompatibleModel
 from app.llm.scripted import ScriptedModel
@@ -37,6 +38,8 @@ class ModelCatalog:
         self._specs = {spec.name: spec for spec in specs}
         self._environ = environ
         self._models: dict[str, LanguageModel] = {}
+        self._guarded: dict[str, LanguageModel] = {}
+        self._breakers = Breakers()
         self._client: httpx2.AsyncClient | None = None
         self._open = AsyncExitStack()
 
@@ -56,6 +59,15 @@ class ModelCatalog:
             self._models[name] = self._build(spec)
         return self._models[name]
 
+    def guarded(self, name: str) -> LanguageModel:
+        """The model as runs ask it: behind the breaker that all of this process share."""
+        model = self.model(name)
+        if name not in self._guarded:
+            spec = self._specs.get(name)
+            endpoint = name if spec is None else spec.base_url or spec.provider
+            self._guarded[name] = GuardedModel(model, endpoint, self._breakers)
+        return self._guarded[name]
+
     def problem(self, name: str) -> str | None:
         """What keeps this model from working, as far as that shows without calling it."""
         try:
@@ -67,6 +79,7 @@ class ModelCatalog:
     async def aclose(self) -> None:
         """Close every connection. Models that are still streaming fail as interrupted."""
         self._models.clear()
+        self._guarded.clear()
         self._client = None
         await self._open.aclose()
 

@@ -8,16 +8,18 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import httpcore2
 
 from app.llm.joined_reads import JoinedChunks
 
 ADDRESS_PATIENCE = 1.0
-"""Seconds after which a host's next address is tried; its last one has the whole time."""
+"""Seconds after which a host's next address is tried."""
 READ_AHEAD = 1024 * 1024
 """Bytes that may wait for a reader before the server has to."""
+
+_Address: TypeAlias = tuple[socket.AddressFamily, str]
 
 
 class DirectBackend(httpcore2.AsyncNetworkBackend):
@@ -44,24 +46,35 @@ async def _connected(
     local_address: str | None,
     options: Iterable[httpcore2.SOCKET_OPTION],
 ) -> "Connection":
-    """To the first address of the host that answers."""
+    """To the first address of the host that answers soon, or else to the last that may answer late."""
     loop = asyncio.get_running_loop()
     local = None if local_address is None else (local_address, 0)
+
+    async def connected(address: _Address) -> Connection:
+        family, ip = address
+        _, connection = await loop.create_connection(
+            Connection, ip, port, family=family, local_addr=local
+        )
+        connection.set_options(options)
+        return connection
+
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for place, (family, _, _, _, address) in enumerate(found, 1):
-        is_last = place == len(found)
+    *others, last = [(family, str(address[0])) for family, _, _, _, address in found]
+    late = None
+    for address in others:
         try:
-            async with asyncio.timeout(None if is_last else ADDRESS_PATIENCE):
-                _, connection = await loop.create_connection(
-                    Connection, str(address[0]), port, family=family, local_addr=local
-                )
-        except (OSError, TimeoutError):
-            if is_last:
-                raise
-        else:
-            connection.set_options(options)
-            return connection
-    raise OSError(f"{host} has no address")
+            async with asyncio.timeout(ADDRESS_PATIENCE):
+                return await connected(address)
+        except TimeoutError:
+            late = address
+        except OSError:
+            continue
+    try:
+        return await connected(last)
+    except OSError:
+        if late is None:
+            raise
+    return await connected(late)
 
 
 class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
@@ -73,6 +86,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._arrived = bytearray()
         self._is_paused = False
         self._ended = False
+        self._is_lost = False
         self._error: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
         self._writable = asyncio.Event()
@@ -95,7 +109,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._ended = True
+        self._ended = self._is_lost = True
         self._error = error
         self._writable.set()
         self._wake()
@@ -119,7 +133,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
                 continue
             data = bytes(self._arrived[:max_bytes])
             del self._arrived[:max_bytes]
-            if self._is_paused and not self._ended:
+            if self._is_paused and not self._ended and len(self._arrived) <= READ_AHEAD // 2:
                 self._is_paused = False
                 self._open_transport.resume_reading()
             if joined := self._chunks.feed(data):
@@ -139,8 +153,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             self._reader = None
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        if self._ended:
-            raise httpcore2.WriteError("the server has closed the connection")
+        self._require_open()
         self._chunks.begin()
         self._open_transport.write(buffer)
         if self._writable.is_set():
@@ -150,9 +163,16 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
                 await self._writable.wait()
         except TimeoutError:
             raise httpcore2.WriteTimeout("the server doesn't read") from None
+        self._require_open()
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise httpcore2.WriteError("the server has closed the connection")
 
     async def aclose(self) -> None:
-        self._open_transport.close()
+        """At once: a server that doesn't read, or doesn't end its TLS, would keep the connection open."""
+        if not self._is_lost:
+            self._open_transport.abort()
 
     async def start_tls(
         self,
@@ -181,8 +201,12 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         return self._open_transport.get_extra_info(known.get(info, info))
 
     def set_options(self, options: Iterable[httpcore2.SOCKET_OPTION]) -> None:
-        for option in options:
-            self._open_transport.get_extra_info("socket").setsockopt(*option)
+        try:
+            for option in options:
+                self._open_transport.get_extra_info("socket").setsockopt(*option)
+        except OSError:
+            self._open_transport.abort()
+            raise
 
     @property
     def _open_transport(self) -> asyncio.Transport:

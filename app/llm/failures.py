@@ -4,42 +4,13 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from enum import StrEnum
 from typing import Any
 
 from app.domain.errors import InferenceFailed
+from app.domain.failures import FailureKind, failed
 
 DETAIL_LIMIT = 500
 
-
-class FailureKind(StrEnum):
-    PROVIDER = "provider"
-    RATE_LIMITED = "rate_limited"
-    OVERLOADED = "overloaded"
-    TIMEOUT = "timeout"
-    STREAM_INTERRUPTED = "stream_interrupted"
-    CONTEXT_OVERFLOW = "context_overflow"
-    INVALID_REQUEST = "invalid_request"
-    UNAUTHORIZED = "unauthorized"
-    """The key may not be used: unknown, forbidden, or its account is out of credit."""
-    MODEL_NOT_FOUND = "model_not_found"
-    CONTENT_FILTERED = "content_filtered"
-
-    @property
-    def retryable(self) -> bool:
-        """Whether the same call may succeed later without anybody changing anything."""
-        return self in _PASSING
-
-
-_PASSING = frozenset(
-    {
-        FailureKind.PROVIDER,
-        FailureKind.RATE_LIMITED,
-        FailureKind.OVERLOADED,
-        FailureKind.TIMEOUT,
-        FailureKind.STREAM_INTERRUPTED,
-    }
-)
 
 _KINDS_BY_WORDS: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
     (
@@ -64,10 +35,6 @@ _KINDS_BY_WORDS: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
         ("rate_limit", "rate limit", "too many requests", "resource_exhausted"),
     ),
 )
-
-
-def failed(kind: FailureKind, detail: str, *, retry_after: float | None = None) -> InferenceFailed:
-    return InferenceFailed(kind.value, detail, retryable=kind.retryable, retry_after=retry_after)
 
 
 def kind_of_status(status: int, words: str = "") -> FailureKind:

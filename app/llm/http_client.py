@@ -1,6 +1,7 @@
 """The HTTP client of all models: for streams of small pieces, as many of them as there are runs."""
 
 import ssl
+from typing import Any
 
 import httpcore2
 import httpx2
@@ -10,15 +11,20 @@ from app.llm.connections import DirectBackend
 
 def streaming_client() -> httpx2.AsyncClient:
     """A client with as many connections as there are streams; time-outs come with each request."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30)
-    context = httpx2.create_ssl_context()
-    return httpx2.AsyncClient(
-        # Mounted rather than given as the transport, so that proxies of the environment still count.
-        mounts={"all://": _DirectTransport(context, limits)},
-        verify=context,
-        limits=limits,
+    return _DirectClient(
+        verify=httpx2.create_ssl_context(),
+        limits=httpx2.Limits(
+            max_connections=None, max_keepalive_connections=256, keepalive_expiry=30
+        ),
         timeout=httpx2.Timeout(60, pool=None),
     )
+
+
+class _DirectClient(httpx2.AsyncClient):
+    """Has our transport for whatever goes to no proxy: given to a client, it would rule proxies out."""
+
+    def _init_transport(self, *_: Any, **options: Any) -> httpx2.AsyncBaseTransport:
+        return _DirectTransport(options["verify"], options["limits"])
 
 
 class _DirectTransport(httpx2.AsyncHTTPTransport):

@@ -10,14 +10,14 @@ import httpx2
 
 from app.clock import Clock, SystemClock, new_id
 from app.domain.errors import InferenceFailed
+from app.domain.failures import FailureKind, failed
 from app.llm.failures import (
-    FailureKind,
-    failed,
     failure_of_answer,
     failure_of_unstreamed,
     presentable,
     secrets_of,
 )
+from app.llm.openai_options import dialect_of
 from app.llm.openai_request import request_body
 from app.llm.openai_stream import OpenAIStream
 from app.runtime.ports import ModelChunk, ModelRequest
@@ -53,6 +53,7 @@ class OpenAICompatibleModel:
         self._endpoint = endpoint
         self._client = client
         self._clock = clock or SystemClock()
+        self._dialect = dialect_of(endpoint.base_url, endpoint.options)
         base = httpx2.URL(endpoint.base_url)
         self._url = base.copy_with(path=base.path.rstrip("/") + "/chat/completions")
         self._headers = httpx2.Headers(
@@ -76,7 +77,7 @@ class OpenAICompatibleModel:
     async def stream(
         self, request: ModelRequest
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
-        body = request_body(request, self._endpoint.model, self._endpoint.options)
+        body = request_body(request, self._endpoint.model, self._endpoint.options, self._dialect)
         response = await self._open(body)
         try:
             async with aclosing(self._chunks(response)) as chunks:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
+from app.domain.inference import NO_OPTIONS
 from app.domain.json_values import compact
 from app.domain.messages import (
     Base64Source,
@@ -11,28 +12,43 @@ from app.domain.messages import (
     Message,
     Role,
     Source,
+    Summary,
     Text,
     Thinking,
     ToolCall,
+    ToolOutcome,
+    ToolUse,
     UnknownBlock,
     UrlSource,
 )
+from app.domain.placeholders import in_words, placeholder
 from app.domain.tool_calls import ToolDescriptor
+from app.llm.openai_options import Dialect, parameters_of
 from app.runtime.ports import ModelRequest
 
+PLAIN = Dialect()
 
-def request_body(request: ModelRequest, model: str, options: Mapping[str, Any]) -> bytes:
-    """`options` are the endpoint's own parameters (temperature, max_tokens …), sent as they are."""
+
+def request_body(
+    request: ModelRequest,
+    model: str,
+    parameters: Mapping[str, Any],
+    dialect: Dialect = PLAIN,
+) -> bytes:
+    """`parameters` are the endpoint's own, sent as they are where the request's options say nothing."""
     messages = [_message(message) for message in request.messages]
     if request.system_prompt:
         messages.insert(0, {"role": "system", "content": request.system_prompt})
     body: dict[str, Any] = {
-        **options,
+        **parameters,
         "model": model,
         "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    if request.options != NO_OPTIONS:
+        body |= parameters_of(request.options, dialect)
+        body["model"] = request.options.upstream_model or model
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
     return compact(body).encode("utf-8", "replace")
@@ -52,17 +68,20 @@ def _tool(tool: ToolDescriptor) -> dict[str, Any]:
 def _message(message: Message) -> dict[str, Any]:
     match message.role:
         case Role.SYSTEM:
-            return {"role": "system", "content": message.text}
+            return {"role": "system", "content": in_words(message.content)}
         case Role.USER:
             return {"role": "user", "content": _content(message.content)}
         case Role.TOOL:
             return {
                 "role": "tool",
                 "tool_call_id": message.tool_call_id,
-                "content": message.text,
+                "content": in_words(message.content),
             }
         case Role.ASSISTANT:
-            body: dict[str, Any] = {"role": "assistant", "content": message.text}
+            body: dict[str, Any] = {
+                "role": "assistant",
+                "content": in_words(message.content),
+            }
             if message.tool_calls:
                 body["tool_calls"] = [_call(call) for call in message.tool_calls]
             return body
@@ -92,8 +111,10 @@ def _part(block: Block) -> dict[str, Any] | None:
             return {"type": "text", "text": text}
         case Media():
             return _media(block)
-        case Thinking() | UnknownBlock():
+        case Thinking():
             return None
+        case ToolUse() | ToolOutcome() | Summary() | UnknownBlock():
+            return {"type": "text", "text": placeholder(block)}
         case _:
             assert_never(block)
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from app.domain.errors import InferenceFailed
+from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
 from app.domain.json_values import compact
 from app.llm.call_pieces import CallPieces
-from app.llm.failures import FailureKind, failed, failure_of_error
+from app.llm.failures import failure_of_error
 from app.runtime.ports import (
     CallArguments,
     Finished,

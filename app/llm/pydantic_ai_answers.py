@@ -19,9 +19,10 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import StreamedResponse
 
 from app.domain.errors import InferenceFailed
+from app.domain.failures import FailureKind, failed
 from app.domain.json_values import compact
 from app.llm.call_pieces import CallPieces
-from app.llm.failures import FailureKind, failed, kind_of_status, kind_of_words, message_of
+from app.llm.failures import kind_of_status, kind_of_words, message_of
 from app.runtime.ports import (
     ModelChunk,
     ReasoningChunk,

@@ -27,6 +27,7 @@ from pydantic_ai.messages import ModelRequestPart as SdkRequestPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
+from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
 from app.domain.json_values import as_object, compact
 from app.domain.messages import (
@@ -36,13 +37,16 @@ from app.domain.messages import (
     MediaType,
     Message,
     Role,
+    Summary,
     Text,
     Thinking,
     ToolCall,
+    ToolOutcome,
+    ToolUse,
     UnknownBlock,
     UrlSource,
 )
-from app.llm.failures import FailureKind, failed
+from app.domain.placeholders import in_words, placeholder
 from app.runtime.ports import ModelRequest
 
 _Url: TypeAlias = type[ImageUrl] | type[AudioUrl] | type[VideoUrl] | type[DocumentUrl]
@@ -93,18 +97,21 @@ def history_of(messages: Sequence[Message]) -> list[ModelMessage]:
 def _asked(message: Message, tools: dict[CallId, str]) -> SdkRequestPart:
     match message.role:
         case Role.SYSTEM:
-            return SystemPromptPart(content=message.text)
+            return SystemPromptPart(content=in_words(message.content))
         case Role.TOOL:
             call_id = message.tool_call_id or CallId("")
             return ToolReturnPart(
-                tool_name=tools.get(call_id, ""), content=message.text, tool_call_id=call_id
+                tool_name=tools.get(call_id, ""),
+                content=in_words(message.content),
+                tool_call_id=call_id,
             )
         case _:
             return UserPromptPart(content=_content(message.content))
 
 
 def _answer(message: Message) -> list[ModelResponsePart]:
-    parts: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text else []
+    words = in_words(message.content)
+    parts: list[ModelResponsePart] = [TextPart(content=words)] if words else []
     return [*parts, *(_call(call) for call in message.tool_calls)]
 
 
@@ -136,9 +143,9 @@ def _user_content(block: Block) -> UserContent | None:
                 raise failed(
                     FailureKind.INVALID_REQUEST, "a message has media that aren't base64"
                 ) from None
-        case Media():
+        case Thinking():
             return None
-        case Thinking() | UnknownBlock():
-            return None
+        case Media() | ToolUse() | ToolOutcome() | Summary() | UnknownBlock():
+            return placeholder(block)
         case _:
             assert_never(block)

@@ -5,10 +5,11 @@ when a model needs it. An SDK is imported by pydantic-ai when its provider is fi
 """
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any
 
 import httpx2
 from pydantic_ai import exceptions as sdk
@@ -24,14 +25,19 @@ from pydantic_ai.settings import ModelSettings
 
 from app.clock import new_id
 from app.domain.errors import ConfigurationError
+from app.domain.inference import NO_OPTIONS
 from app.llm.call_pieces import CallPieces
 from app.llm.failures import presentable, secrets_of
 from app.llm.pydantic_ai_answers import chunks_of, failure, stop_reason, usage
 from app.llm.pydantic_ai_messages import history_of, parameters_of
+from app.llm.pydantic_ai_settings import accepted_by, settings_of
 from app.runtime.ports import Finished, ModelChunk, ModelRequest
 
 _LEFT_OPEN = frozenset({"google", "google-cloud"})
 """Providers whose SDK keeps a stream's socket open, and the answer coming, when its stream is left."""
+
+MOST_UPSTREAM = 64
+"""Models of one provider that are kept built: runs may name any."""
 
 _responses: ContextVar[list[httpx2.Response]] = ContextVar("responses")
 
@@ -46,12 +52,14 @@ class PydanticAIModel:
         client: httpx2.AsyncClient | None,
         settings: ModelSettings,
         secrets: Sequence[str],
+        upstream: Callable[[str], Model],
     ) -> None:
         self._model = model
         self._provider = provider
         self._client = client
         self._settings = settings
         self._secrets = secrets
+        self._upstream = upstream
 
     @property
     def name(self) -> str:
@@ -69,14 +77,24 @@ class PydanticAIModel:
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
         async with AsyncExitStack() as stack, _closing_responses():
             with self._failures(begun=False):
+                model = self._model_for(request)
                 opened = model_request_stream(
-                    self._model,
+                    model,
                     history_of(request.messages),
-                    model_settings=self._settings,
+                    model_settings=self._settings_for(request, model),
                     model_request_parameters=parameters_of(request),
                 )
                 response = await stack.enter_async_context(opened)
             yield await stack.enter_async_context(aclosing(self._chunks(response)))
+
+    def _model_for(self, request: ModelRequest) -> Model:
+        name = request.options.upstream_model
+        return self._model if name in (None, self.name) else self._upstream(name)
+
+    def _settings_for(self, request: ModelRequest, model: Model) -> ModelSettings:
+        if request.options == NO_OPTIONS:
+            return self._settings
+        return accepted_by(model, {**self._settings, **settings_of(request.options, model.system)})
 
     async def _chunks(self, response: StreamedResponse) -> AsyncGenerator[Sequence[ModelChunk]]:
         calls = CallPieces(_new_call_id)
@@ -115,9 +133,14 @@ def build_model(
         raise ConfigurationError(f"provider {provider_name!r} isn't installed: {error}") from None
     client = _closing_client() if provider_name in _LEFT_OPEN else None
     arguments = {"api_key": api_key, "base_url": base_url, "http_client": client}
+
+    @lru_cache(maxsize=MOST_UPSTREAM)
+    def upstream(name: str) -> Model:
+        return infer_model(f"{provider_name}:{name}", lambda _: provider)
+
     try:
         provider = provider_class(**_accepted(provider_class, arguments))
-        model = infer_model(f"{provider_name}:{model_name}", lambda _: provider)
+        model = upstream(model_name)
     except (ImportError, ValueError, sdk.UserError) as error:
         raise ConfigurationError(f"provider {provider_name!r} can't be used: {error}") from None
     settings: dict[str, Any] = {
@@ -128,10 +151,13 @@ def build_model(
     }
     if headers:
         settings["extra_headers"] = dict(headers)
-    for unsupported in model.unsupported_settings & settings.keys():
-        del settings[unsupported]
     return PydanticAIModel(
-        model, provider, client, cast(ModelSettings, settings), secrets_of(api_key, headers)
+        model,
+        provider,
+        client,
+        accepted_by(model, settings),
+        secrets_of(api_key, headers),
+        upstream,
     )
 
 

@@ -12,9 +12,9 @@ from typing import TypeAlias, assert_never
 
 from app.clock import new_id
 from app.domain.errors import InferenceFailed
+from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
 from app.domain.json_values import Json, compact
-from app.llm.failures import FailureKind, failed
 from app.runtime.ports import (
     CallArguments,
     CallOpened,

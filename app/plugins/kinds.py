@@ -15,6 +15,11 @@ class PluginConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    @property
+    def models(self) -> Mapping[str, str]:
+        """Models that it names, by the keys that name them."""
+        return {}
+
 
 C = TypeVar("C", bound=PluginConfig)
 

@@ -5,12 +5,12 @@ from types import MappingProxyType
 from typing import Any
 
 from app.domain.agents import AgentSpec
-from app.plugins import stop_conditions
+from app.plugins import context_window, stop_conditions
 from app.plugins.handoff import handoff_plugin
 from app.plugins.kinds import PluginKind
 from app.runtime.plugins import Plugin
 
-_ALL: tuple[PluginKind[Any], ...] = (stop_conditions.KIND,)
+_ALL: tuple[PluginKind[Any], ...] = (stop_conditions.KIND, context_window.KIND)
 
 SHIPPED: Mapping[str, PluginKind[Any]] = MappingProxyType({kind.name: kind for kind in _ALL})
 

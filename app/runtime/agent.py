@@ -19,6 +19,8 @@ class ResolvedAgent:
     model: LanguageModel
     tools: Mapping[str, Tool]
     plugins: PluginSet = NO_PLUGINS
+    summarizer: LanguageModel | None = None
+    """Who summarises old messages, where that is wanted."""
 
 
 @dataclass(frozen=True, slots=True)

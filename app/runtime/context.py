@@ -33,6 +33,7 @@ from app.domain.tickets import Ticket
 from app.domain.tool_calls import CallState
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
+from app.runtime.compaction import NOTHING, Compaction
 from app.runtime.ports import Answers, CheckpointStore, LiveEvents
 from app.runtime.state import Batch, StateScope, StateStore
 
@@ -74,6 +75,7 @@ class ActiveRun:
     start: Start
     answers: Answers
     agents: Agents
+    compaction: Compaction
     thread_state: JsonObject = field(default_factory=dict)
     """What the thread remembers, as it was last stored."""
     state: StateStore = field(default_factory=StateStore)
@@ -85,6 +87,8 @@ class ActiveRun:
     """Open ones, and answered ones that haven't been applied, as far as is known here."""
     open_calls: dict[CallId, CallState] = field(default_factory=dict)
     """Calls that are in the log and have no result yet."""
+    unfinished: Message | None = None
+    """What the model has said and nobody has saved: kept by the end, should one come before the next save."""
     _active_before: float = 0.0
     _began: datetime = field(init=False)
 
@@ -96,7 +100,7 @@ class ActiveRun:
         self._restore_state()
         self.tickets = list(self.start.tickets)
         self.open_calls = {
-            state.call.id: state for state in self.start.calls if not state.status.is_final
+            state.call.id: state for state in self.start.calls if not state.is_answered
         }
 
     @property
@@ -145,9 +149,16 @@ class ActiveRun:
     ) -> CheckpointAnswer:
         """Commit where the run stands, together with all that it has said.
 
-        The events that tell of it, `step_end` and `run_finish`, are part of the commit.
+        The events that tell of it, `step_end` and `run_finish`, are part of the commit; so is a
+        summary that is ready when a step is complete.
         """
-        entries = [LoggedMessage(self.next_seq + place, m) for place, m in enumerate(messages)]
+        beside = self.compaction.take() if completes_step else NOTHING
+        self.change_state(Batch(beside.changes))
+        usage = self.usage + beside.usage
+        entries = [
+            LoggedMessage(self.next_seq + place, message)
+            for place, message in enumerate([*messages, *beside.messages])
+        ]
         made = materialize_output(
             entries,
             run_id=self.record.id,
@@ -175,7 +186,7 @@ class ActiveRun:
                 output=made.output,
                 state=state,
                 steps=steps,
-                usage=self.usage,
+                usage=usage,
                 run_state=self._run_state(state, steps),
                 thread_state=None if thread_state == self.thread_state else thread_state,
                 calls=tuple(calls),
@@ -186,20 +197,24 @@ class ActiveRun:
             )
         )
         if isinstance(answer, Saved):
+            self.usage = usage
             self.log.extend(made.messages)
             self.next_seq += len(entries)
             self.output = made.output
+            self.unfinished = None
             self.steps = steps
             self.in_step = self.in_step and not completes_step
             self.thread_state = thread_state
             self.state.touch()
             self.tickets = [t for t in (*self.tickets, *opened) if t.key not in applied]
             self._note_calls(calls, calls_settled)
+        else:
+            self.compaction.put_back(beside)
         return answer
 
     def _note_calls(self, calls: Sequence[CallState], calls_settled: bool) -> None:
         for state in calls:
-            if state.status.is_final:
+            if state.is_answered:
                 self.open_calls.pop(state.call.id, None)
             else:
                 self.open_calls[state.call.id] = state

@@ -1,164 +1,260 @@
-"""One inference: ask the model, say what it streams, and return what it has said."""
+"""One inference: ask the model, say what it streams, and return what it has said.
 
-import json
-from dataclasses import dataclass, field
-from typing import Any
+    infer ─► whole answer ─► mended answer ─► one attempt
+             until nothing    until it isn't   opens a stream
+             is cut by length broken off       and listens
+
+When nothing fails that is one attempt. Everything else asks again: another attempt while none of the
+answer has come, the rest of it once some has.
+"""
+
+from dataclasses import dataclass, replace
+
+import structlog
 
 from app import telemetry
+from app.clock import pause
 from app.domain.errors import InferenceFailed
-from app.domain.events import (
-    InferenceComplete,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallCancel,
-    ToolCallDelta,
-    ToolCallReady,
-    ToolCallStart,
+from app.domain.events import InferenceComplete
+from app.domain.failures import FailureKind, failed
+from app.domain.inference import (
+    NO_OPTIONS,
+    InferenceOptions,
+    RetryPolicy,
+    options_from_json,
 )
-from app.domain.ids import CallId
-from app.domain.json_values import storable, storable_text
-from app.domain.messages import ToolCall
-from app.domain.runs import Usage
+from app.domain.messages import CutShort, Message, Role, Text, ToolCall
+from app.runtime.answer import Answer, usage_json
+from app.runtime.cancellation import Interrupted, Wish
 from app.runtime.context import ActiveRun
-from app.runtime.ports import (
-    CallArguments,
-    CallOpened,
-    Finished,
-    ModelChunk,
-    ModelRequest,
-    ReasoningChunk,
-    StopReason,
-    TextChunk,
-    TokenUsage,
+from app.runtime.phases import NOTHING_ASKED, Asked
+from app.runtime.plugins import OverrideInference
+from app.runtime.ports import ModelRequest, StopReason
+from app.runtime.recovery import (
+    LENGTH_LIMIT,
+    Plan,
+    cause_of,
+    idle_limit,
+    is_cut_by_length,
+    pause_before_recovery,
+    plan_for,
+    rest_of,
 )
-from app.runtime.provider_view import provider_view
+from app.runtime.request import request_for
+from app.runtime.retries import Attempts
+from app.runtime.silence import Silence
+from app.runtime.state import Batch, Change, StateKey
+
+CONTINUATIONS: StateKey[int, int] = StateKey(
+    "__runtime.continuations", lambda: 0, apply=lambda made, more: made + more
+)
+"""How often the run has asked for the rest of an answer that its length limit had cut."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A complete answer. `malformed` names calls whose arguments weren't JSON; they are left out."""
+    """A complete answer. `malformed` names calls whose arguments weren't JSON, `dropped` those that were
+    still on their way when it broke off; both are left out."""
 
     text: str
     calls: tuple[ToolCall, ...]
     malformed: tuple[str, ...]
+    dropped: tuple[str, ...]
     stop_reason: StopReason
 
+    @property
+    def note(self) -> str | None:
+        """What the model must be told of calls that it made in vain."""
+        notes = []
+        if self.malformed:
+            notes.append(
+                f"The arguments of your call to {', '.join(self.malformed)} were not valid JSON. "
+                "Issue it again with valid JSON."
+            )
+        if self.dropped:
+            notes.append(
+                f"Your call to {', '.join(self.dropped)} was cut off and not made. "
+                "Issue it again if it is still needed."
+            )
+        return " ".join(notes) or None
 
-@dataclass(slots=True)
-class _OpenCall:
-    """A call as it will be stored: what a model calls it may hold what no store can keep."""
 
-    id: CallId
-    name: str
-    arguments: list[str] = field(default_factory=list)
+async def infer(run: ActiveRun, asked: Asked = NOTHING_ASKED) -> Reply:
+    """Stream one answer. When it can't be had whole, what was said of it is left with the run.
 
-
-async def infer(run: ActiveRun) -> Reply:
-    """Stream one answer. Its partial text is said already when this is interrupted or fails."""
-    agent = run.agent
-    request = ModelRequest(
-        system_prompt=agent.spec.system_prompt,
-        messages=provider_view(run.log),
-        tools=[tool.descriptor for _, tool in sorted(agent.tools.items())],
-    )
+    Options are the agent's, overridden by the run's, overridden by what plugins ask for in this step.
+    """
+    options = run.agent.spec.options.overridden_by(_overrides_of(run))
+    for override in asked.all_of(OverrideInference):
+        options = options.overridden_by(override.options)
+    inference = _Inference(run, request_for(run, asked, options))
     began = run.clock.now()
-    collected = _Collected(run)
-    async with run.interruption.interruptible(), agent.model.stream(request) as stream:
-        async for chunks in stream:
-            for chunk in chunks:
-                collected.add(chunk)
-            await run.events.room()
-    reply, usage = collected.finish()
+    try:
+        reply = await inference.whole_answer()
+    except Exception as error:
+        _leave_what_was_said(run, inference.answer, error)
+        raise
     seconds = (run.clock.now() - began).total_seconds()
-    telemetry.inference_seconds.labels(agent.model.name).observe(seconds)
-    run.usage += _counted(usage, agent.model.name)
+    telemetry.inference_seconds.labels(run.agent.model.name).observe(seconds)
     run.say(
         InferenceComplete(
-            model=agent.model.name, duration_ms=round(seconds * 1000), usage=_usage_json(usage)
+            model=inference.attempts.model,
+            duration_ms=round(seconds * 1000),
+            usage=usage_json(inference.answer.usage),
         )
     )
     return reply
 
 
-class _Collected:
-    """What has arrived so far; says each part as it comes."""
+def _overrides_of(run: ActiveRun) -> InferenceOptions:
+    stored = run.record.request.get("overrides")
+    return NO_OPTIONS if stored is None else options_from_json(stored)
 
-    def __init__(self, run: ActiveRun) -> None:
-        self._run = run
-        self._text: list[str] = []
-        self._calls: dict[CallId, _OpenCall] = {}
-        self._finished: Finished | None = None
 
-    def add(self, chunk: ModelChunk) -> None:
-        match chunk:
-            case TextChunk(text):
-                self._text.append(text)
-                self._run.say(TextDelta(text))
-            case ReasoningChunk(text):
-                self._run.say(ReasoningDelta(text))
-            case CallOpened(call_id, name):
-                call = _OpenCall(CallId(storable_text(call_id)), storable_text(name))
-                self._calls[call_id] = call
-                self._run.say(ToolCallStart(call.id, call.name))
-            case CallArguments(call_id, delta):
-                call = self._calls[call_id]
-                call.arguments.append(delta)
-                self._run.say(ToolCallDelta(call.id, delta))
-            case Finished():
-                self._finished = chunk
-
-    def finish(self) -> tuple[Reply, TokenUsage | None]:
-        if self._finished is None:
-            raise InferenceFailed(
-                "stream_interrupted",
-                "The model's answer ended before it was finished.",
-                retryable=True,
-            )
-        calls: list[ToolCall] = []
-        malformed: list[str] = []
-        for call in self._calls.values():
-            arguments = _parse("".join(call.arguments))
-            if arguments is _NOT_JSON:
-                malformed.append(call.name)
-                self._run.say(ToolCallCancel(call.id, call.name, "malformed arguments"))
-            else:
-                calls.append(ToolCall(call.id, call.name, arguments))
-                self._run.say(ToolCallReady(call.id, call.name, arguments))
-        reply = Reply(
-            text="".join(self._text),
-            calls=tuple(calls),
-            malformed=tuple(malformed),
-            stop_reason=self._finished.stop_reason,
+def _leave_what_was_said(run: ActiveRun, answer: Answer, error: Exception) -> None:
+    """Keep the text for the message that the end of the run writes; calls on their way are over."""
+    if isinstance(error, Interrupted) and error.wish is not Wish.CANCEL:
+        return
+    reason = CutShort.CANCELLED if isinstance(error, Interrupted) else CutShort.FAILED
+    answer.drop_calls(reason)
+    if answer.text.strip():
+        run.unfinished = Message(
+            id=run.new_message_id(),
+            role=Role.ASSISTANT,
+            content=(Text(answer.text),),
+            cut_short=reason,
         )
-        return reply, self._finished.usage
 
 
-_NOT_JSON = object()
+class _Inference:
+    def __init__(self, run: ActiveRun, request: ModelRequest) -> None:
+        self._run = run
+        self._request = request
+        self._policy = run.agent.spec.retry
+        self._recoveries = 0
+        self.answer = Answer(run)
+        self.attempts = Attempts(_models(run, request.options, self._policy), self._policy)
+
+    async def whole_answer(self) -> Reply:
+        request = self._request
+        while True:
+            dropped = await self._mended_answer(request)
+            answer, stop_reason = self.answer, self.answer.stop_reason
+            if dropped is not None:
+                return self._reply((), dropped, StopReason.TOOL_USE)
+            assert stop_reason is not None
+            is_too_long = stop_reason is StopReason.MAX_TOKENS
+            malformed = answer.settle(LENGTH_LIMIT if is_too_long else "malformed arguments")
+            is_cut = is_cut_by_length(
+                stop_reason,
+                has_calls=bool(answer.calls),
+                text=answer.text,
+                cut=bool(malformed),
+            )
+            if not is_cut:
+                return self._reply(malformed, (), stop_reason)
+            if not self._may_continue():
+                return self._reply((), (), stop_reason)
+            telemetry.stream_recoveries.labels(self._run.agent.model.name, "length").inc()
+            request = rest_of(self._request, answer.text, LENGTH_LIMIT, malformed)
+
+    def _reply(
+        self, malformed: tuple[str, ...], dropped: tuple[str, ...], stop_reason: StopReason
+    ) -> Reply:
+        return Reply(
+            text=self.answer.text,
+            calls=tuple(self.answer.calls),
+            malformed=malformed,
+            dropped=dropped,
+            stop_reason=stop_reason,
+        )
+
+    def _may_continue(self) -> bool:
+        """Take one from what the whole run may spend on answers that were cut."""
+        state = self._run.state
+        state.register([CONTINUATIONS])
+        if state.snapshot.get(CONTINUATIONS) >= self._policy.max_continuation_retries:
+            return False
+        self._run.change_state(Batch([Change(CONTINUATIONS, 1)]))
+        return True
+
+    async def _mended_answer(self, request: ModelRequest) -> tuple[str, ...] | None:
+        """Until an attempt comes to its end: None. One that broke off with calls that had come whole is
+        left at that: the names of the others come back."""
+        while True:
+            self.answer.begin_attempt()
+            try:
+                await self._attempt(request)
+                return None
+            except InferenceFailed as failure:
+                if not self.answer.has_begun:
+                    await self._wait_to_retry(failure)
+                    continue
+                if not failure.retryable:
+                    raise
+                broken = failure
+            self.attempts.begun()
+            cause = cause_of(broken)
+            plan = plan_for(has_whole_calls=self.answer.has_whole_calls, text=self.answer.text)
+            if plan is Plan.RUN_CALLS:
+                self._count_recovery(plan)
+                return self.answer.keep_whole_calls(cause)
+            if self._recoveries >= self._policy.max_stream_retries:
+                raise failed(FailureKind.STREAM_INTERRUPTED, f"{cause}: {broken.detail}")
+            log.info("answer_broke_off", model=self.attempts.model, cause=cause, plan=plan.value)
+            self._count_recovery(plan)
+            if plan is Plan.CONTINUE:
+                dropped = self.answer.drop_calls(cause)
+                request = rest_of(self._request, self.answer.text, cause, dropped)
+            else:
+                self.answer.start_over(cause)
+                request = self._request
+            await self._wait(pause_before_recovery(cause, self._recoveries, self._policy))
+            self._recoveries += 1
+
+    async def _attempt(self, request: ModelRequest) -> None:
+        run, answer, model = self._run, self.answer, self.attempts.model
+        if model != run.agent.model.name or request.options.upstream_model is not None:
+            request = replace(request, options=replace(request.options, upstream_model=model))
+        limit = idle_limit(self._policy, model, request.options)
+        async with run.interruption.interruptible(), run.agent.model.stream(request) as stream:
+            async with Silence(limit) as silence:
+                async for chunks in stream:
+                    silence.pause()
+                    for chunk in chunks:
+                        answer.add(chunk)
+                    await run.events.room()
+                    silence.heard()
+            if answer.stop_reason is None:
+                raise failed(
+                    FailureKind.STREAM_INTERRUPTED,
+                    "the model's answer ended before it was finished",
+                )
+
+    async def _wait_to_retry(self, failure: InferenceFailed) -> None:
+        seconds = self.attempts.pause_after(failure)
+        log.info("model_asked_again", model=self.attempts.model, after=failure.kind, wait=seconds)
+        telemetry.inference_retries.labels(self._run.agent.model.name, failure.kind).inc()
+        await self._wait(seconds)
+
+    async def _wait(self, seconds: float) -> None:
+        """A wish to cancel breaks it; one to hand over is obeyed here too, for nothing is lost by it."""
+        self._run.interruption.check()
+        if seconds > 0:
+            async with self._run.interruption.interruptible():
+                await pause(seconds)
+            self._run.interruption.check()
+
+    def _count_recovery(self, plan: Plan) -> None:
+        telemetry.stream_recoveries.labels(self._run.agent.model.name, plan.value).inc()
 
 
-def _parse(arguments: str) -> Any:
-    """The arguments as a storable value; none at all are none."""
-    if not arguments.strip():
-        return None
-    try:
-        value = storable(json.loads(arguments))
-        # Python reads NaN, and numbers beyond its floats as infinite; neither is JSON.
-        json.dumps(value, allow_nan=False)
-    except (ValueError, RecursionError):
-        return _NOT_JSON
-    return value
-
-
-def _counted(usage: TokenUsage | None, model: str) -> Usage:
-    read = (usage and usage.prompt_tokens) or 0
-    written = (usage and usage.completion_tokens) or 0
-    telemetry.tokens.labels(model, "input").inc(read)
-    telemetry.tokens.labels(model, "output").inc(written)
-    return Usage(read, written)
-
-
-def _usage_json(usage: TokenUsage | None) -> dict[str, int] | None:
-    if usage is None:
-        return None
-    fields = TokenUsage.__dataclass_fields__
-    return {name: count for name in fields if (count := getattr(usage, name)) is not None}
+def _models(run: ActiveRun, options: InferenceOptions, policy: RetryPolicy) -> list[str]:
+    """The one that was asked for, and those that stand in for it; each once."""
+    fallbacks = options.fallback_upstream_models
+    if fallbacks is None:
+        fallbacks = policy.fallback_upstream_models
+    first = options.upstream_model or run.agent.model.name
+    return list(dict.fromkeys([first, *fallbacks]))

@@ -7,7 +7,7 @@ between two commits may be lost and is done again, except what has been marked a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 import structlog
@@ -35,11 +35,9 @@ from app.domain.runs import (
 )
 from app.domain.tickets import Ticket, TicketStatus, waiting_to_json
 from app.domain.tool_calls import (
-    INTERRUPTED,
     CallState,
     CallStatus,
     Effect,
-    ToolResult,
     idempotency_key,
 )
 from app.runtime.cancellation import Interrupted, Wish
@@ -50,7 +48,8 @@ from app.runtime.phases import ask, ask_at_the_end
 from app.runtime.plugins import Phase
 from app.runtime.resume import apply_answers, continue_cut_short
 from app.runtime.state import Batch
-from app.runtime.tool_execution import ToolRound
+from app.runtime.tool_calls import run_calls
+from app.runtime.tool_round import BROKEN_OFF, ToolRound
 
 log = structlog.get_logger(__name__)
 
@@ -114,33 +113,41 @@ def _begin(run: ActiveRun) -> None:
     """Open a new activation, or void what a lost worker left half said and go on in the old one."""
     if run.start.continues:
         run.in_step = run.start.step_begun
-        if run.in_step and not run.open_calls:
+        if run.in_step and not _calls_of_step(run):
             run.say(StreamReset("takeover"))
         return
     run.say(RunStart(run_identity(run.record), run.record.lineage.parent_run_id))
-    if any(state.step_index == run.steps for state in run.open_calls.values()):
+    if _calls_of_step(run):
         _begin_step(run)
+
+
+def _calls_of_step(run: ActiveRun) -> list[CallState]:
+    """The calls of a step whose message is in the log and that isn't completed."""
+    return [state for state in run.start.calls if state.step_index == run.steps]
 
 
 async def _take_up(run: ActiveRun) -> Ending | None:
     """Deal with calls that were left without a result: of a step cut short, or answered by people."""
+    round_ = ToolRound(run)
+    if run.in_step and (calls := _calls_of_step(run)):
+        await run_calls(round_, calls)
+        return await _end_of_step(run, round_)
     if not run.open_calls:
         return None
-    round_ = ToolRound(run)
-    if run.in_step:
-        await round_.run_calls(run.start.calls)
-        return await _end_of_step(run, round_)
     await continue_cut_short(run, round_)
     while True:
         await apply_answers(run, round_)
+        if round_.stop is not None:
+            await round_.save()
+            return await finish(run, round_.stop, _loose_ends(run))
         waiting_for = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
         if not waiting_for and not round_.questions:
-            await run.save(round_.messages, applied=round_.applied, calls_settled=True)
+            await round_.save(calls_settled=True)
             return None
         if await _suspend(run, round_, waiting_for):
             return Suspended()
         fresh = await run.answers.unapplied()
-        run.tickets = [ticket for ticket in fresh if ticket.key not in round_.applied]
+        run.tickets = [ticket for ticket in fresh if ticket.key not in round_.used]
 
 
 # --- a step ---------------------------------------------------------------------------------------
@@ -155,22 +162,24 @@ async def _step(run: ActiveRun) -> Ending | None:
     asked = await ask(run, Phase.BEFORE_INFERENCE)
     if asked.stop is not None:
         return await finish(run, asked.stop)
-    reply = await infer(run)
+    run.compaction.consider(run.agent, run.log, run.state.snapshot)
+    reply = await infer(run, asked)
     said = _assistant_message(run, reply)
+    run.unfinished = replace(said, tool_calls=()) if reply.text.strip() else None
     asked = await ask(run, Phase.AFTER_INFERENCE, answer=said)
     if asked.stop is not None:
         return await finish(run, asked.stop, _with_calls_declined(run, said))
-    note = _note_of_malformed(run, reply)
+    note = _note_of_vain_calls(run, reply)
     if reply.calls:
         calls = _fresh_calls(run, said.tool_calls)
         round_ = ToolRound(run, [said], calls)
-        await round_.run_calls(calls)
+        await run_calls(round_, calls)
         round_.messages.extend(note)
         return await _end_of_step(run, round_)
     if note:
-        return await _next_step(run, ToolRound(run, [said, *note]))
+        return await _next_step(run, ToolRound(run, [said, *note]), await _close_step(run))
     await _close_step(run)
-    return await finish(run, NaturalEnd(), [said])
+    return await finish(run, NaturalEnd(), ToolRound(run, [said]))
 
 
 async def _why_not_another(run: ActiveRun) -> Termination | None:
@@ -186,19 +195,25 @@ def _begin_step(run: ActiveRun) -> None:
 
 
 async def _end_of_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
+    """What comes after calls: an end that somebody asked for, a rest, or the next step."""
+    try:
+        stop = await _close_step(run)
+    except BROKEN_OFF:
+        await round_.save()
+        raise
+    if round_.stop is not None:
+        return await finish(run, round_.stop, round_)
     if round_.questions:
-        await _close_step(run)
         await _suspend(run, round_, [])
         return Suspended()
-    return await _next_step(run, round_)
+    return await _next_step(run, round_, stop)
 
 
-async def _next_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
+async def _next_step(run: ActiveRun, round_: ToolRound, stop: Termination | None) -> Ending | None:
     """Save a step whose calls all have their results; another one comes unless a plugin says no."""
-    stop = await _close_step(run)
     if stop is not None:
-        return await finish(run, stop, round_.messages)
-    await run.save(round_.messages, completes_step=True, calls_settled=True, applied=round_.applied)
+        return await finish(run, stop, round_)
+    await round_.save(completes_step=True, calls_settled=True)
     return None
 
 
@@ -211,12 +226,12 @@ async def _close_step(run: ActiveRun) -> Termination | None:
     return asked.stop
 
 
-def _with_calls_declined(run: ActiveRun, said: Message) -> list[Message]:
+def _with_calls_declined(run: ActiveRun, said: Message) -> ToolRound:
     """What the model said is kept, and its calls have an answer, though none of them runs."""
     round_ = ToolRound(run, [said])
     for state in _fresh_calls(run, said.tool_calls):
-        round_.finish(state, ToolResult.error(state.call.name, INTERRUPTED))
-    return round_.messages
+        round_.interrupt(state)
+    return round_
 
 
 def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
@@ -228,17 +243,15 @@ def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
     )
 
 
-def _note_of_malformed(run: ActiveRun, reply: Reply) -> list[Message]:
-    """Ask again for calls whose arguments weren't JSON; people don't see this."""
-    if not reply.malformed:
+def _note_of_vain_calls(run: ActiveRun, reply: Reply) -> list[Message]:
+    """Tell the model of calls that couldn't be made; people don't see this."""
+    if reply.note is None:
         return []
-    names = ", ".join(reply.malformed)
-    text = f"The arguments of your call to {names} were not valid JSON. Issue it again with valid JSON."
     return [
         Message(
             id=run.new_message_id(),
             role=Role.USER,
-            content=(Text(text),),
+            content=(Text(reply.note),),
             visibility=Visibility.INTERNAL,
         )
     ]
@@ -269,13 +282,14 @@ async def _suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticke
     opened = [question.ticket for question in round_.questions]
     waiting = Waiting(waiting_reason("suspended"), "suspended")
     states = [*round_.changed.values(), *(question.state for question in round_.questions)]
+    messages, said = round_.with_questions()
     answer = await run.save(
-        [*round_.messages, *(question.placeholder for question in round_.questions)],
+        messages,
         state=waiting,
         completes_step=run.in_step,
-        said=[event for question in round_.questions for event in question.said],
+        said=said,
         calls=tuple({state.call.id: state for state in states}.values()),
-        applied=round_.applied,
+        applied=round_.used,
         opened=opened,
         finish=RunFinish(
             identity=run_identity(run.record),
@@ -289,15 +303,17 @@ async def _suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticke
 
 
 async def finish(
-    run: ActiveRun, termination: Termination, messages: list[Message] | None = None
+    run: ActiveRun, termination: Termination, last: ToolRound | None = None
 ) -> Finished:
-    """Save the end, and say it in the same commit."""
-    messages = messages or []
+    """Save the end with what came last, and say it in the same commit."""
+    last = last or ToolRound(run)
     termination = await _clean_up(run, termination)
-    response = _last_words(run, messages)
+    response = _last_words(run, last.messages)
     state = Done(termination, run.clock.now(), response or None)
     await run.save(
-        messages,
+        last.messages,
+        said=last.said,
+        applied=last.applied,
         state=state,
         completes_step=run.in_step,
         calls_settled=True,
@@ -327,12 +343,12 @@ async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
 
 async def cancel(run: ActiveRun) -> Finished:
     """End because somebody wished it."""
-    return await finish(run, Cancelled(run.interruption.reason), _answer_open_calls(run))
+    return await finish(run, Cancelled(run.interruption.reason), _loose_ends(run))
 
 
 async def fail(run: ActiveRun, code: str, detail: str) -> Finished:
     """End because something broke: visibly, and in the same shape as every end."""
-    return await finish(run, Failed(code, detail), _answer_open_calls(run))
+    return await finish(run, Failed(code, detail), _loose_ends(run))
 
 
 async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
@@ -341,12 +357,13 @@ async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
     return await fail(run, code, detail)
 
 
-def _answer_open_calls(run: ActiveRun) -> list[Message]:
-    """Give every call that has no result one that says so: the thread must take the next message."""
-    round_ = ToolRound(run)
+def _loose_ends(run: ActiveRun) -> ToolRound:
+    """Keep what the model has said and nobody has saved, and give every call without a result one that says
+    so: the thread must take the next message."""
+    round_ = ToolRound(run, [] if run.unfinished is None else [run.unfinished])
     for state in run.open_calls.values():
-        round_.finish(state, ToolResult.error(state.call.name, INTERRUPTED))
-    return round_.messages
+        round_.close(state)
+    return round_
 
 
 def _last_words(run: ActiveRun, messages: list[Message]) -> str:

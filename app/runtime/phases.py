@@ -51,6 +51,9 @@ class Asked:
 
 NOTHING_ASKED = Asked()
 
+_UNBREAKABLE = frozenset({Phase.AFTER_TOOL_EXECUTE, Phase.STEP_END})
+"""Here results are known that nobody has saved yet: a wish that broke in would lose them."""
+
 
 async def ask(run: ActiveRun, phase: Phase, **at_hand: Any) -> Asked:
     """Ask the hooks of a phase; a wish from outside breaks those that take long.
@@ -60,6 +63,8 @@ async def ask(run: ActiveRun, phase: Phase, **at_hand: Any) -> Asked:
     hooks = run.agent.plugins.hooks(phase)
     if not hooks:
         return NOTHING_ASKED
+    if phase in _UNBREAKABLE:
+        return await _asked(run, phase, hooks, at_hand)
     async with run.interruption.interruptible():
         return await _asked(run, phase, hooks, at_hand)
 

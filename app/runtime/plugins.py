@@ -17,6 +17,7 @@ from app.domain.json_values import Json
 from app.domain.messages import LoggedMessage, Message, ToolCall
 from app.domain.runs import Termination, Usage
 from app.domain.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
+from app.runtime.compaction_plan import CompactionPolicy
 from app.runtime.ports import Tool
 from app.runtime.state import Change, Snapshot, StateKey
 
@@ -204,6 +205,8 @@ class Plugin:
     hooks: Mapping[Phase, Hook] = field(default_factory=dict)
     tools: Sequence[Tool] = ()
     transform: Transform | None = None
+    compaction: CompactionPolicy | None = None
+    """When old messages are summarised."""
     on_activate: Callable[[AgentSpec, Snapshot], Sequence[Change]] | None = None
     """When an agent with this plugin takes up a run: at its first start, and after a hand-off."""
     on_deactivate: Callable[[Snapshot], Sequence[Change]] | None = None
@@ -217,6 +220,9 @@ class PluginSet:
         self.keys = tuple(key for plugin in self.plugins for key in plugin.keys)
         self.transforms = tuple(
             plugin.transform for plugin in self.plugins if plugin.transform is not None
+        )
+        self.compaction = next(
+            (plugin.compaction for plugin in self.plugins if plugin.compaction is not None), None
         )
         self._hooks: dict[Phase, tuple[tuple[str, Hook], ...]] = {
             phase: tuple(

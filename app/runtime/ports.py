@@ -2,20 +2,29 @@
 
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+from app.domain.agents import AgentSpec
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
-from app.domain.events import LARGEST_DELTA, ActivitySnapshot, AgentEvent, ToolCallStreamDelta
+from app.domain.errors import StateError
+from app.domain.events import (
+    LARGEST_DELTA,
+    ActivityDelta,
+    ActivitySnapshot,
+    AgentEvent,
+    ToolCallStreamDelta,
+)
 from app.domain.ids import CallId, RunId, ThreadId
 from app.domain.inference import NO_OPTIONS, InferenceOptions
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import Message
 from app.domain.tickets import Ticket
-from app.domain.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
+from app.domain.tool_calls import ResumeMode, SuspensionRequest, ToolDescriptor, ToolResult
+from app.runtime.state import Change, Snapshot, StateKey
 
 # --- models ---------------------------------------------------------------------------------------
 
@@ -105,14 +114,17 @@ class LanguageModel(Protocol):
 
 
 ProgressStatus: TypeAlias = Literal["pending", "running", "done", "failed", "cancelled"]
+V = TypeVar("V")
+U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool may know and say while it runs. A parameter annotated with it receives it.
+    """What a tool may know, say and change while it runs. A parameter annotated with it receives it.
 
     Once `over` is set nobody waits for the call any more: it has ended, timed out or been cancelled,
     and what it still says is dropped. A sync function can't be stopped from outside; it may look here.
+    `suspension_id` and `suspension_reason` are those of the question whose answer lets the call run.
     """
 
     run_id: RunId
@@ -121,17 +133,42 @@ class ToolContext:
     tool_name: str
     idempotency_key: str
     say: Callable[[AgentEvent], None]
+    agent: AgentSpec | None = None
     resume_input: Json = None
-    state: JsonObject = field(default_factory=dict)
+    suspension_id: str | None = None
+    suspension_reason: str | None = None
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    """The state as it was when the call began."""
+    change: Callable[[Change], None] | None = None
     parent_run_id: RunId | None = None
     parent_call_id: CallId | None = None
     over: threading.Event = field(default_factory=threading.Event)
 
     def suspend(
-        self, message: str, *, action: str = "", response_schema: JsonObject | None = None
+        self,
+        message: str,
+        *,
+        action: str = "",
+        response_schema: JsonObject | None = None,
+        resume_mode: ResumeMode = ResumeMode.REPLAY_TOOL_CALL,
+        suspension_id: str | None = None,
     ) -> SuspensionRequest:
         """Returned by a tool that wants a person to be asked before it goes on."""
-        return SuspensionRequest(message, action=action, response_schema=response_schema)
+        return SuspensionRequest(message, action, resume_mode, response_schema, suspension_id)
+
+    def state(self, key: StateKey[V, Any]) -> V:
+        """A value of the state, as it was when the call began."""
+        return self.snapshot.get(key)
+
+    def update(self, key: StateKey[Any, U], update: U) -> None:
+        """Change the state together with the call's result; a call that fails changes nothing.
+
+        The update is JSON, because it may have to outlive this process before its turn comes.
+        """
+        if self.change is None:
+            raise StateError("this call has no state to change")
+        # Encoded here so that what isn't JSON fails in the tool, and later changes don't show.
+        self.change(Change(key, json.loads(json.dumps(update, allow_nan=False))))
 
     def stream_output(self, text: str) -> None:
         """Show a piece of the output before the result is there; the model reads only the result."""
@@ -144,6 +181,12 @@ class ToolContext:
         # Encoded here so that what isn't JSON fails in the tool, and later changes don't show.
         snapshot = json.loads(json.dumps(content, allow_nan=False))
         self.say(ActivitySnapshot(self.call_id, activity_type, snapshot, True))
+
+    def activity_delta(self, activity_type: str, patch: Json) -> None:
+        """Show what has changed of an activity, as a JSON Patch; one operation alone is one too."""
+        encoded = json.loads(json.dumps(patch, allow_nan=False))
+        operations = encoded if isinstance(encoded, list) else [encoded]
+        self.say(ActivityDelta(self.call_id, activity_type, operations))
 
     def progress(
         self,
@@ -205,6 +248,9 @@ class CheckpointStore(Protocol):
 class Answers(Protocol):
     async def unapplied(self) -> Sequence[Ticket]:
         """The run's tickets that are open, or answered and not yet applied, as they are now."""
+
+    async def names_used(self) -> Collection[str]:
+        """The names of all tickets that the run has ever opened."""
 
 
 class LiveEvents(Protocol):

@@ -7,7 +7,11 @@ from app.domain.decisions import Action, Decision, denial
 from app.domain.tickets import Ticket, ticket_order
 from app.domain.tool_calls import CallState, CallStatus, ToolResult, result_of_response
 from app.runtime.context import ActiveRun
-from app.runtime.tool_execution import ToolRound
+from app.runtime.tool_calls import settle
+from app.runtime.tool_changes import executed_before
+from app.runtime.tool_execution import Executed, Resumption
+from app.runtime.tool_gate import judge
+from app.runtime.tool_round import BROKEN_OFF, ToolRound
 
 
 async def continue_cut_short(run: ActiveRun, round_: ToolRound) -> None:
@@ -24,8 +28,8 @@ async def continue_cut_short(run: ActiveRun, round_: ToolRound) -> None:
             if ticket.call_id == state.call.id and ticket.decision is not None
         ]
         if not state.effect.may_be_rerun:
-            round_.applied.extend(answered)
-            round_.ask_for_outcome(state)
+            round_.asked_again.extend(answered)
+            await round_.ask_for_outcome(state)
         elif not answered:
             await round_.execute(state, resumed=True)
 
@@ -34,15 +38,26 @@ async def apply_answers(run: ActiveRun, round_: ToolRound) -> None:
     """Apply each answer that is there, once; calls that still wait for one are left as they are.
 
     Calls that a person took back go first, then the others in the order in which a waiting run lists
-    them. What hasn't been saved stays in the round. An answer counts as applied once its call has a
-    result: until then a crash must not take it away.
+    them, each alone. What hasn't been saved stays in the round, unless it is broken off. An answer
+    counts as applied once its call has a result, or another question that is durable: until then a crash
+    must not take it away. When the run shall end, the answers that are left aren't used any more.
     """
     states = dict(run.open_calls)
-    answered = [ticket for ticket in run.tickets if ticket.key not in round_.applied]
-    for ticket in sorted(answered, key=_cancels_first):
-        if ticket.decision is not None and ticket.call_id is not None:
-            await _apply(round_, states[ticket.call_id], ticket.decision)
-            round_.applied.append(ticket.key)
+    answered = [ticket for ticket in run.tickets if ticket.key not in round_.used]
+    try:
+        for ticket in sorted(answered, key=_cancels_first):
+            if round_.stop is not None:
+                return
+            if ticket.decision is not None and ticket.call_id is not None:
+                await _apply(round_, states[ticket.call_id], ticket, ticket.decision)
+                is_asked_again = any(
+                    question.state.call.id == ticket.call_id for question in round_.questions
+                )
+                used = round_.asked_again if is_asked_again else round_.applied
+                used.append(ticket.key)
+    except BROKEN_OFF:
+        await round_.save()
+        raise
 
 
 def _cancels_first(ticket: Ticket) -> tuple[bool, tuple[str, str]]:
@@ -50,28 +65,40 @@ def _cancels_first(ticket: Ticket) -> tuple[bool, tuple[str, str]]:
     return (not cancels, ticket_order(ticket))
 
 
-async def _apply(round_: ToolRound, state: CallState, decision: Decision) -> None:
+async def _apply(round_: ToolRound, state: CallState, ticket: Ticket, decision: Decision) -> None:
     answer = decision.answer
     name = state.call.name
     match answer.action:
         case Action.CANCEL:
             round_.cancel(state, answer.result, answer.reason)
         case Action.REJECT:
-            round_.finish(state, ToolResult.error(name, denial(answer)), resumed=True)
+            denied = Executed(ToolResult.error(name, denial(answer)))
+            await round_.finish(state, denied, resumed=True)
         case Action.RESPOND:
-            round_.finish(state, result_of_response(name, answer.result), resumed=True)
+            given = Executed(result_of_response(name, answer.result))
+            await round_.finish(state, given, resumed=True)
         case Action.APPROVE:
-            await _run_answered(round_, state, decision)
+            await _run_answered(round_, state, Resumption(ticket, answer.result))
         case Action.EDIT:
-            await _run_answered(round_, replace(state, run_with=answer.arguments), decision)
+            edited = replace(state, run_with=answer.arguments)
+            await _run_answered(round_, edited, Resumption(ticket, answer.result))
         case _:
             assert_never(answer.action)
 
 
-async def _run_answered(round_: ToolRound, state: CallState, decision: Decision) -> None:
-    """The tool may have changed since the question was asked: a call it can't take gets an error."""
-    refusal = round_.refusal(state)
-    if refusal is not None:
-        round_.finish(state, refusal, resumed=True)
-    else:
-        await round_.execute(state, resumed=True, resume_input=decision.answer.result)
+async def _run_answered(round_: ToolRound, state: CallState, resumption: Resumption) -> None:
+    """Run a call that a person let pass. The gate is asked again: it may be another call by now, the
+    tool may have changed, and what the plugins know, too."""
+    if state.untold is not None:
+        # It has run and asked again, and a worker was lost before that question was open.
+        before = executed_before(round_.run, state, state.untold)
+        await round_.finish(state, before, resumed=True)
+        return
+    verdict = await judge(
+        round_.run, state, was_approved=True, resume_input=resumption.resume_input
+    )
+    if verdict is not None:
+        await settle(round_, state, verdict, resumed=True)
+        return
+    await round_.announce(state, resumption)
+    await round_.execute(state, resumption, resumed=True)

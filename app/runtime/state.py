@@ -160,6 +160,16 @@ class StateStore:
             if key.name in self._unknown[key.scope]:
                 self._set(key.name, _decoded(key, self._unknown[key.scope].pop(key.name)))
 
+    def key(self, name: str) -> StateKey[Any, Any] | None:
+        """The key of that name, if it is known."""
+        return self._keys.get(name)
+
+    def checked(self, change: Change) -> Change:
+        """The change, if its key is known here."""
+        if self._keys.get(change.key.name) != change.key:
+            raise StateError(f"the state key {change.key.name!r} isn't registered")
+        return change
+
     def commit(self, batch: Batch) -> Committed:
         """Apply a batch: all of its keys are known and its base is now, or nothing happens."""
         if not batch.changes:
@@ -169,8 +179,7 @@ class StateStore:
                 f"the state is at revision {self.snapshot.revision}, not {batch.base_revision}"
             )
         for change in batch.changes:
-            if self._keys.get(change.key.name) != change.key:
-                raise StateError(f"the state key {change.key.name!r} isn't registered")
+            self.checked(change)
         values, refused = dict(self.snapshot.values), []
         for change in batch.changes:
             key = change.key

@@ -27,6 +27,7 @@ from app.domain.runs import (
     termination_to_json,
 )
 from app.domain.tickets import TicketStatus
+from app.domain.tool_calls import kept_to_json
 from app.storage import deliveries, messages, runs, threads, tickets
 from app.storage.database import Connection
 from app.storage.tables import event_heads, tool_calls
@@ -204,6 +205,7 @@ async def _write_calls(connection: Connection, checkpoint: Checkpoint, at: datet
             "name": state.call.name,
             "arguments": storable(state.call.arguments),
             "run_with": storable(state.run_with),
+            "kept": None if state.kept is None else storable(kept_to_json(state.kept)),
             "status": state.status.value,
             "effect": state.effect.value,
             "idempotency_key": state.idempotency_key,
@@ -222,6 +224,7 @@ async def _write_calls(connection: Connection, checkpoint: Checkpoint, at: datet
                 set_={
                     "status": new.status,
                     "run_with": new.run_with,
+                    "kept": new.kept,
                     "attempt": new.attempt,
                     "started_at": case(
                         (new.started_at.is_not(None), new.started_at),

@@ -17,6 +17,7 @@ from app.domain.ids import (
 )
 from app.domain.json_values import compact, storable
 from app.domain.messages import (
+    CutShort,
     LoggedMessage,
     Message,
     MessageRange,
@@ -42,6 +43,8 @@ from app.domain.runs import (
     WaitingReason,
     termination_from_json,
 )
+
+_CUT_SHORT = "cut_short"
 
 
 class Row(Protocol):
@@ -77,7 +80,7 @@ def message_columns(message: Message) -> dict[str, Any]:
         "message_id": message.id,
         "role": message.role.value,
         "visibility": message.visibility.value,
-        "content": storable_json([block_to_json(block) for block in message.content]),
+        "content": storable_json(_content(message)),
         "tool_calls": storable_json([call_to_json(call) for call in message.tool_calls])
         if message.tool_calls
         else None,
@@ -88,21 +91,35 @@ def message_columns(message: Message) -> dict[str, Any]:
     }
 
 
+def _content(message: Message) -> list[dict[str, Any]]:
+    """The blocks. That a message was cut short stands behind them, as a block of its own kind."""
+    blocks = [block_to_json(block) for block in message.content]
+    if message.cut_short is not None:
+        blocks.append({"type": _CUT_SHORT, "reason": message.cut_short.value})
+    return blocks
+
+
 def message_of(row: Row) -> LoggedMessage:
     calls = parsed(row["tool_calls"]) or ()
+    content = parsed(row["content"])
+    cut_short = None
+    if content and content[-1].get("type") == _CUT_SHORT:
+        *content, mark = content
+        cut_short = CutShort(mark["reason"])
     run_id = row["produced_by_run"]
     return LoggedMessage(
         seq=row["seq"],
         message=Message(
             id=MessageId(row["message_id"]),
             role=Role(row["role"]),
-            content=tuple(block_from_json(block) for block in parsed(row["content"])),
+            content=tuple(block_from_json(block) for block in content),
             tool_calls=tuple(call_from_json(call) for call in calls),
             tool_call_id=None if row["tool_call_id"] is None else CallId(row["tool_call_id"]),
             visibility=Visibility(row["visibility"]),
             run_id=None if run_id is None else RunId(run_id),
             step_index=row["step_index"],
             ran_with=parsed(row["ran_with"]),
+            cut_short=cut_short,
         ),
         created_at=row["created_at"],
     )

@@ -16,6 +16,7 @@ from app.domain.checkpoints import Checkpoint
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject, storable
 from app.domain.runs import Done, NewRun, RunRecord, RunStatus, status_of, termination_to_json
+from app.domain.tool_calls import kept_to_json
 from app.storage.codec import message_columns, parsed, run_of, storable_json
 from app.storage.database import RawPool
 from app.storage.events import Entry
@@ -361,7 +362,7 @@ WITH want AS (
 ), thread_done AS (
     UPDATE threads t SET next_message_seq = t.next_message_seq + o.messages, updated_at = $19,
         open_run_id = CASE WHEN o.status = 'done' THEN NULL ELSE t.open_run_id END,
-        state = coalesce(($48::text[])[o.i]::jsonb, t.state)
+        state = coalesce(($49::text[])[o.i]::jsonb, t.state)
     FROM ours o WHERE t.tenant = o.tenant AND t.id = o.thread_id
 ), run_done AS (
     UPDATE runs r SET status = o.status, losses = 0, steps = o.steps,
@@ -385,16 +386,17 @@ WITH want AS (
     JOIN ours o ON o.i = m.i
 ), call AS (
     INSERT INTO tool_calls AS t (tenant, run_id, step_index, call_id, position, name, arguments,
-        run_with, status, effect, idempotency_key, attempt, started_at, updated_at)
+        run_with, kept, status, effect, idempotency_key, attempt, started_at, updated_at)
     SELECT o.tenant, o.run_id, c.step_index, c.call_id, c.position, c.name, c.arguments::jsonb,
-        c.run_with::jsonb, c.status, c.effect, c.key, o.attempt,
+        c.run_with::jsonb, c.kept::jsonb, c.status, c.effect, c.key, o.attempt,
         CASE WHEN c.status = 'running' THEN $19 END, $19
     FROM unnest($31::int[], $32::int[], $33::text[], $34::int[], $35::text[], $36::text[],
-        $37::text[], $38::text[], $39::text[], $40::text[])
-        AS c(i, step_index, call_id, position, name, arguments, run_with, status, effect, key)
+        $37::text[], $38::text[], $39::text[], $40::text[], $41::text[])
+        AS c(i, step_index, call_id, position, name, arguments, run_with, kept, status, effect, key)
     JOIN ours o ON o.i = c.i
     ON CONFLICT (tenant, run_id, step_index, call_id) DO UPDATE
-        SET status = excluded.status, run_with = excluded.run_with, attempt = excluded.attempt,
+        SET status = excluded.status, run_with = excluded.run_with, kept = excluded.kept,
+            attempt = excluded.attempt,
             started_at = coalesce(excluded.started_at, t.started_at), updated_at = excluded.updated_at
 ), closed AS (
     DELETE FROM tool_calls t USING ours o
@@ -408,13 +410,13 @@ WITH want AS (
 ), event AS (
     INSERT INTO events (tenant, thread_id, seq, run_id, step, ts, event_type, body)
     SELECT o.tenant, o.thread_id, head.first_seq + e.place, o.run_id, e.step, $19, e.type, e.body
-    FROM unnest($41::int[], $42::int[], $43::int[], $44::text[], $45::text[])
+    FROM unnest($42::int[], $43::int[], $44::int[], $45::text[], $46::text[])
         AS e(i, place, step, type, body)
     JOIN ours o ON o.i = e.i JOIN head ON head.i = e.i
 ), applied AS (
     -- Tickets are written under their run's lock only, so that coming after the head makes no cycle.
     UPDATE tickets t SET applied_at = $19
-    FROM unnest($46::int[], $47::uuid[]) AS a(i, ticket) JOIN ours o ON o.i = a.i
+    FROM unnest($47::int[], $48::uuid[]) AS a(i, ticket) JOIN ours o ON o.i = a.i
     WHERE t.tenant = o.tenant AND t.id = a.ticket AND t.applied_at IS NULL
 )
 SELECT i, first_seq FROM head
@@ -487,7 +489,7 @@ def _message_columns(checkpoints: Sequence[Checkpoint]) -> list[list[Any]]:
 
 def _call_columns(checkpoints: Sequence[Checkpoint]) -> list[list[Any]]:
     return _transposed(
-        10,
+        11,
         (
             (
                 index,
@@ -497,6 +499,7 @@ def _call_columns(checkpoints: Sequence[Checkpoint]) -> list[list[Any]]:
                 call.call.name,
                 storable_json(call.call.arguments),
                 None if call.run_with is None else storable_json(call.run_with),
+                None if call.kept is None else storable_json(kept_to_json(call.kept)),
                 call.status.value,
                 call.effect.value,
                 call.idempotency_key,

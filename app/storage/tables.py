@@ -242,6 +242,7 @@ tool_calls = Table(
     Column("name", Text, nullable=False),
     Column("arguments", JSONB, nullable=False),
     Column("run_with", JSONB(none_as_null=True)),
+    Column("kept", JSONB(none_as_null=True)),
     Column("status", Text, nullable=False),
     Column("effect", Text, nullable=False),
     Column("idempotency_key", Text, nullable=False),

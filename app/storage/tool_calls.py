@@ -4,12 +4,13 @@ from datetime import datetime
 
 from app.domain.ids import CallId, RunId, Tenant
 from app.domain.messages import ToolCall
-from app.domain.tool_calls import CallState, CallStatus, Effect
+from app.domain.tool_calls import CallState, CallStatus, Effect, kept_from_json
 from app.storage.codec import parsed
 from app.storage.database import RawPool
 
 _OPEN = """
-SELECT step_index, call_id, position, name, arguments, run_with, status, effect, idempotency_key, started_at
+SELECT step_index, call_id, position, name, arguments, run_with, kept, status, effect, idempotency_key,
+    started_at
 FROM tool_calls WHERE tenant = $1 AND run_id = $2 ORDER BY position
 """
 
@@ -28,6 +29,9 @@ async def of_open_step(
                 effect=Effect(row["effect"]),
                 idempotency_key=row["idempotency_key"],
                 run_with=parsed(row["run_with"]),
+                kept=None
+                if row["kept"] is None
+                else kept_from_json(row["name"], parsed(row["kept"])),
             ),
             row["started_at"],
         )

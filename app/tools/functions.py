@@ -18,6 +18,7 @@ from app.domain.tool_calls import Effect, ToolDescriptor, ToolResult
 from app.runtime.ports import ToolContext
 from app.tools.bounds import MAX_ERROR_CHARACTERS, MAX_RESULT_BYTES, shortened
 from app.tools.docstrings import read_docstring
+from app.tools.failures import ToolFailed
 from app.tools.parameters import InvalidArguments, Parameters, parameters_of
 from app.tools.results import failed, result_of
 from app.tools.schemas import build_validator
@@ -30,6 +31,7 @@ _log = logging.getLogger(__name__)
 _threads = ToolThreads(limit=32)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every provider takes as the name of a function."""
+MOST_RETRIES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ class FunctionTool(Generic[P, R]):
             return await self._attempt(arguments, heard)
         except InvalidArguments as error:
             text = shortened(f"Invalid arguments: {error}", MAX_ERROR_CHARACTERS)
-            return ToolResult.error(self.descriptor.name, text)
+            return ToolResult.error(self.descriptor.name, text, may_be_retried=False)
         finally:
             heard.over.set()
 
@@ -76,6 +78,11 @@ class FunctionTool(Generic[P, R]):
                 raise
             # Something that the tool awaited was cancelled; nobody has cancelled the run.
             return failed(name, "something that the tool waited for was cancelled")
+        except ToolFailed as error:
+            text = shortened(error.message, MAX_ERROR_CHARACTERS)
+            return ToolResult.error_with_code(
+                name, error.code, text, may_be_retried=error.may_be_retried
+            )
         except (Exception, SystemExit) as error:  # noqa: BLE001  a tool's error never ends a run
             if deadline.expired():
                 return ToolResult.error(name, f"Timed out after {timeout:g} s")
@@ -102,6 +109,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout: float | None = None,
+    retries: int = 0,
     effect: Effect | Literal["read", "idempotent", "unsafe"] = "unsafe",
     response_schema: JsonObject | None = None,
     max_result_bytes: int = MAX_RESULT_BYTES,
@@ -115,19 +123,22 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout: float | None = None,
+    retries: int = 0,
     effect: Effect | Literal["read", "idempotent", "unsafe"] = "unsafe",
     response_schema: JsonObject | None = None,
     max_result_bytes: int = MAX_RESULT_BYTES,
 ) -> Any:
     """Make a tool of a function, async or not: `@tool` or `@tool(timeout=10, effect="read")`.
 
-    Its signature becomes the schema, its docstring the description. `timeout` is in seconds; `effect`
-    says what running a call twice would do; `response_schema` is what a person's answer must fit.
+    Its signature becomes the schema, its docstring the description. `timeout` is in seconds, for each
+    try; `effect` says what running a call twice would do; `retries` is how often a call that fails is
+    tried again, if that may be; `response_schema` is what a person's answer must fit.
     """
 
     def made(function: Callable[..., Any]) -> FunctionTool[..., Any]:
         known_as = name if name is not None else getattr(function, "__name__", repr(function))
-        _must_be_usable(known_as, function, timeout, effect, max_result_bytes)
+        _must_be_usable(known_as, function, timeout, max_result_bytes)
+        _must_be_repeatable(known_as, effect, retries)
         text, described = read_docstring(function)
         parameters = parameters_of(known_as, function, described)
         if response_schema is not None:
@@ -138,6 +149,7 @@ def tool(
             parameters=parameters.schema,
             effect=Effect(effect),
             timeout=timeout,
+            retries=retries,
             response_schema=response_schema,
         )
         return FunctionTool(
@@ -151,7 +163,7 @@ def tool(
 
 
 def _must_be_usable(
-    name: str, function: object, timeout: float | None, effect: str, max_result_bytes: int
+    name: str, function: object, timeout: float | None, max_result_bytes: int
 ) -> None:
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
@@ -167,11 +179,23 @@ def _must_be_usable(
         )
     if timeout is not None and not 0 < timeout < math.inf:
         raise ConfigurationError(f"tool {name!r}: timeout must be a number of seconds above 0")
+    if max_result_bytes < 1:
+        raise ConfigurationError(f"tool {name!r}: max_result_bytes must be at least 1")
+
+
+def _must_be_repeatable(name: str, effect: str, retries: int) -> None:
     if effect not in tuple(Effect):
         known = ", ".join(Effect)
         raise ConfigurationError(f"tool {name!r}: effect {effect!r} isn't one of {known}")
-    if max_result_bytes < 1:
-        raise ConfigurationError(f"tool {name!r}: max_result_bytes must be at least 1")
+    if not 0 <= retries <= MOST_RETRIES:
+        raise ConfigurationError(
+            f"tool {name!r}: retries must be a number from 0 to {MOST_RETRIES}"
+        )
+    if retries and not Effect(effect).may_be_rerun:
+        raise ConfigurationError(
+            f"tool {name!r}: a call whose effect is unsafe must not be tried again;"
+            ' leave retries out, or say effect="idempotent" when running it twice does no harm'
+        )
 
 
 def _must_be_a_schema(name: str, response_schema: JsonObject) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from app.domain.errors import ConfigurationError
-from app.domain.json_values import Json, compact, storable
-from app.domain.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
+from app.domain.json_values import Json, JsonObject, as_object, compact, storable
+from app.domain.tool_calls import ResultStatus, SuspensionRequest, ToolDescriptor, ToolResult
 from app.tools.bounds import MAX_ERROR_CHARACTERS, cut_to_bytes, shortened
 from app.tools.schemas import build_validator
 
@@ -19,7 +19,7 @@ def result_of(descriptor: ToolDescriptor, returned: Any, max_bytes: int) -> Tool
         return _suspended(descriptor, returned)
     try:
         if isinstance(returned, ToolResult):
-            return _as_it_is(returned, max_bytes)
+            return _as_it_is(descriptor, returned, max_bytes)
         return ToolResult.success(descriptor.name, _json_within(max_bytes, returned))
     except (ValueError, RecursionError) as error:
         return failed(
@@ -43,12 +43,20 @@ def _suspended(descriptor: ToolDescriptor, request: SuspensionRequest) -> ToolRe
     return ToolResult.suspended(descriptor.name, request)
 
 
-def _as_it_is(result: ToolResult, max_bytes: int) -> ToolResult:
+def _as_it_is(descriptor: ToolDescriptor, result: ToolResult, max_bytes: int) -> ToolResult:
     message = result.message
+    if result.status is ResultStatus.PENDING:
+        asked = result.suspension or SuspensionRequest(
+            message or f"Tool '{descriptor.name}' suspended: awaiting decision"
+        )
+        return _suspended(descriptor, asked)
     return replace(
         result,
+        tool_name=descriptor.name,
         data=_json_within(max_bytes, result.data),
         message=None if message is None else _text_within(max_bytes, message),
+        suspension=None,
+        metadata=_object_within(max_bytes, result.metadata),
     )
 
 
@@ -64,6 +72,15 @@ def _json_within(max_bytes: int, value: Any) -> Json:
         data = json.loads(text, parse_constant=lambda _: None)
     fitting = cut_to_bytes(text, max_bytes)
     return data if fitting is text else fitting
+
+
+def _object_within(max_bytes: int, value: JsonObject | None) -> JsonObject | None:
+    if not value:
+        return None
+    body = as_object(_json_within(max_bytes, dict(value)))
+    if body is None:
+        raise ValueError(f"its metadata has more than {max_bytes} bytes")
+    return body
 
 
 def _text_within(max_bytes: int, text: str) -> str:

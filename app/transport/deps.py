@@ -13,6 +13,7 @@ from app.domain.errors import Forbidden
 from app.domain.ids import RunId, ThreadId
 from app.domain.principals import Principal
 from app.transport.auth import Doorkeeper
+from app.transport.polls import LongPolls
 from app.transport.sse import StreamOptions
 
 
@@ -36,7 +37,12 @@ async def _stream_options(request: Request) -> StreamOptions:
     return options
 
 
-async def _principal(request: Request) -> Principal:
+async def _long_polls(request: Request) -> LongPolls:
+    polls: LongPolls = request.app.state.long_polls
+    return polls
+
+
+async def principal_behind(request: Request) -> Principal:
     headers = request.headers
     door = await _doorkeeper(request)
     return door.principal(headers.get("authorization"), headers.get("host"), headers.get("origin"))
@@ -45,8 +51,9 @@ async def _principal(request: Request) -> Principal:
 DeskDep = Annotated[Desk, Depends(_desk)]
 WorkerDep = Annotated[Worker | None, Depends(_worker)]
 DoorkeeperDep = Annotated[Doorkeeper, Depends(_doorkeeper)]
+LongPollsDep = Annotated[LongPolls, Depends(_long_polls)]
 StreamOptionsDep = Annotated[StreamOptions, Depends(_stream_options)]
-PrincipalDep = Annotated[Principal, Depends(_principal)]
+PrincipalDep = Annotated[Principal, Depends(principal_behind)]
 StreamToken = Annotated[
     str | None,
     Query(description="From POST /v1/stream-tokens, where headers can't be sent.", max_length=2000),
@@ -58,7 +65,7 @@ async def stream_reader(
 ) -> Principal:
     """Who reads a stream: by key, or by a token for exactly this run or thread."""
     if token is None:
-        return await _principal(request)
+        return await principal_behind(request)
     door, desk = await _doorkeeper(request), await _desk(request)
     grant = door.grant(token, desk.clock.now())
     if (grant.run_id, grant.thread_id) != (run_id, thread_id):

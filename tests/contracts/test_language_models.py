@@ -9,6 +9,7 @@ import pytest
 
 from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId
+from app.domain.inference import EffortName, InferenceOptions, ThinkingBudget
 from app.domain.messages import ToolCall
 from app.llm.catalog import ModelCatalog
 from app.llm.http_client import streaming_client
@@ -299,6 +300,59 @@ async def test_ours_hears_what_the_oracle_hears(models: Models, said: str) -> No
     ours = await hear(models.of(OURS), asking(said, tools=[ADD]))
     oracle = await hear(models.of(ORACLE), asking(said, tools=[ADD]))
     assert ours.chunks == oracle.chunks
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_the_model_that_a_request_names_is_asked(models: Models, kind: str) -> None:
+    request = asking("hello", options=InferenceOptions(upstream_model="fake-3"))
+    heard = await hear(models.of(kind, "fake-9"), request)
+    if kind == SCRIPTED:
+        assert heard.text  # a script is one model, whatever it is called
+    else:
+        assert heard.text == WORD * 3
+
+
+@pytest.mark.parametrize("kind", WIRES)
+async def test_options_reach_the_provider(models: Models, kind: str) -> None:
+    options = InferenceOptions(temperature=0.5, top_p=0.75, max_tokens=321)
+    await hear(models.of(kind), asking("hello", options=options))
+    asked = models.provider.asked()
+    body = {**asked, **asked.get("generationConfig", {})}
+    limit = {"max_tokens", "max_completion_tokens", "maxOutputTokens"} & body.keys()
+    assert body["temperature"] == 0.5
+    assert body.get("top_p", body.get("topP")) == 0.75
+    assert [body[key] for key in limit] == [321]
+
+
+@pytest.mark.parametrize("kind", OPENAI_WIRES)
+@pytest.mark.parametrize("effort", ["none", "low", "medium", "high"])
+async def test_the_effort_is_spelt_as_the_oracle_spells_it(
+    models: Models, kind: str, effort: EffortName
+) -> None:
+    options = InferenceOptions(reasoning_effort=effort)
+    await hear(models.of(kind, "gpt-5.4"), asking("hello", options=options))
+    assert models.provider.asked()["reasoning_effort"] == effort
+
+
+@pytest.mark.parametrize("kind", OPENAI_WIRES)
+async def test_a_budget_becomes_the_effort_that_comes_nearest(models: Models, kind: str) -> None:
+    options = InferenceOptions(reasoning_effort=ThinkingBudget(4000))
+    await hear(models.of(kind, "gpt-5.4"), asking("hello", options=options))
+    assert models.provider.asked()["reasoning_effort"] == "medium"
+
+
+async def test_anthropic_and_google_take_a_budget_as_it_is(models: Models) -> None:
+    options = InferenceOptions(reasoning_effort=ThinkingBudget(4000), max_tokens=9000)
+    await hear(models.of("sdk-anthropic"), asking("hello", options=options))
+    assert models.provider.asked()["thinking"]["budget_tokens"] == 4000
+    await hear(models.of("sdk-google", "gemini-2.5-flash"), asking("hello", options=options))
+    config = models.provider.asked()["generationConfig"]["thinkingConfig"]
+    assert 4000 in config.values()
+
+
+async def test_a_request_without_options_is_as_it_always_was(models: Models) -> None:
+    await hear(models.of(OURS), asking("hello"))
+    assert models.provider.asked().keys() == {"model", "messages", "stream", "stream_options"}
 
 
 async def test_ours_joins_what_arrived_together(models: Models) -> None:

@@ -245,6 +245,11 @@ CURSORS = [
     Bad("no cursor", "GET /v1/threads/{thread}/messages?cursor=bnVsbA", "400 cursor_invalid"),
 ]
 QUERIES = [
+    Bad("misspelt", "GET /v1/runs?thread=x", INVALID),
+    Bad("misspelt", "GET /v1/threads/{thread}/runs?metadatak=x", INVALID),
+    Bad("misspelt", RUN_EVENTS + "?afer=3", INVALID),
+    Bad("parameter of another address", "POST /v1/runs?wait=5", INVALID, start()),
+    Bad("surrogate as parameter", "GET /v1/runs?%ED%A0%80=1", INVALID),
     Bad("no type", RUN_EVENTS + "?types=run_begin", INVALID),
     Bad("no status", "GET /v1/runs?status=finished", INVALID),
     Bad("U+0000", "GET /v1/runs?agent_id=%00", INVALID),

@@ -92,7 +92,7 @@ async def test_while_the_model_is_asked(database_url: str) -> None:
         answer = await run.cancel("enough")
         assert not answer.is_settled
         await cancelled(run)
-        assert texts_of(await run.log()) == [("user", "go")]
+        assert texts_of(await run.log()) == [("user", "go"), ("assistant", "Hel")]
         await next_message_is_taken(house, run)
 
 

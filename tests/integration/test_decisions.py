@@ -136,10 +136,12 @@ async def test_a_tool_may_ask_again(database_url: str) -> None:
         await run.finished()
         await run.decide("c1", "approve", result="one")
         said = await run.finished(2)
-        assert said[-1]["waiting"]["ticket_ids"] == ["c1"]
+        # A new question has a new name: the first answer, sent again, isn't one to it.
+        assert said[-1]["waiting"]["ticket_ids"] == ["c1:2"]
         first, second = await run.tickets()
         assert (first.status, second.status) == (TicketStatus.DECIDED, TicketStatus.OPEN)
-        await run.decide("c1", "approve", result="two")
+        assert (await run.decide("c1", "approve", result="one")).results[0].is_duplicate
+        await run.decide("c1:2", "approve", result="two")
         said = await run.finished(3)
     assert [handed.resume_input for handed in probe.handed] == [None, "one", "two"]
     assert len(of_type(said, "tool_call_resumed")) == 1

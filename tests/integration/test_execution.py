@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from app.domain.events import ToolCallStart
+from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
 from app.domain.messages import Visibility
 from app.domain.runs import Done, Failed, NaturalEnd, RunStatus, Stopped
 from app.domain.tool_calls import INTERRUPTED
-from app.llm.failures import FailureKind, failed
 from app.llm.scripted import Call, Fail, Gate, Say, in_order, turn
 from tests.support.house import an_agent, of_type, replica, texts_of, types_of
 from tests.support.probes import Probe
@@ -115,8 +115,8 @@ async def test_a_tool_that_asks_stops_the_ones_behind_it(database_url: str) -> N
         assert outcomes == {"c1": "succeeded", "c2": "suspended", "c3": "failed"}
         assert texts_of(await run.log())[2:] == [
             ("tool", "before did it"),
-            ("tool", INTERRUPTED),
             ("tool", "Question 1?"),
+            ("tool", INTERRUPTED),
         ]
         assert behind.handed == []
 
@@ -232,7 +232,7 @@ async def test_an_answer_in_the_last_round_is_an_answer(database_url: str) -> No
 
 
 async def test_a_model_that_fails_ends_the_run_visibly(database_url: str) -> None:
-    error = failed(FailureKind.RATE_LIMITED, "slow down", retry_after=3)
+    error = failed(FailureKind.CONTENT_FILTERED, "not this")
     script = in_order(turn("so far", Fail(error)), turn("next"))
     async with replica(database_url, an_agent(), script) as house:
         run = await house.start()

@@ -14,6 +14,7 @@ from app.domain.runs import NewRun
 from app.storage import hot, inputs, runs, threads
 from app.storage.database import Database, RawPool
 from tests.support.conditions import eventually
+from tests.support.rows import sizes
 from tests.support.stored_runs import (
     TIMEOUT,
     admit,
@@ -24,7 +25,6 @@ from tests.support.stored_runs import (
     flush_of,
     logged_seqs,
     running,
-    sizes,
     some_run,
     worker,
 )

@@ -13,7 +13,7 @@ from app.domain.checkpoints import Checkpoint
 from app.domain.events import RunCreated, RunStart, StepEnd
 from app.domain.ids import InputId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.runs import NewRun
-from app.domain.tool_calls import CallStatus
+from app.domain.tool_calls import CallState, CallStatus, KeptOutcome, ToolResult
 from app.storage import events, hot, inputs, runs, threads
 from app.storage.database import Database, RawConnection, RawPool, read_uuids_as_text
 from app.storage.hot import Flush
@@ -198,7 +198,7 @@ class Twins:
             case "message":
                 return checkpoint_of(run, "Hi", "there", attempt=attempt, next_seq=next_seq)
             case "calls":
-                calls = [call_of(run, status), call_of(run, CallStatus.PENDING, "call-2")]
+                calls = [call_of(run, status), self._early(run)]
                 return checkpoint_of(run, "I will", attempt=attempt, next_seq=next_seq, calls=calls)
             case "settled":
                 return checkpoint_of(run, attempt=attempt, next_seq=next_seq, calls_settled=True)
@@ -206,6 +206,12 @@ class Twins:
                 return checkpoint_of(
                     run, "Bye", attempt=attempt, next_seq=next_seq, state=done(), calls_settled=True
                 )
+
+    def _early(self, run: NewRun) -> CallState:
+        """A call that may have its result before it is told."""
+        result = ToolResult.success("transfer", "a\0b").with_metadata(fee=1)
+        kept = self.chance.choice([None, KeptOutcome(result, (("seen", {"n": 1}),))])
+        return replace(call_of(run, CallStatus.PENDING, "call-2"), kept=kept)
 
     async def _release(self) -> tuple[object, object]:
         if not self.runs:

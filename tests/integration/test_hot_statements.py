@@ -17,19 +17,18 @@ from app.storage import checkpoints, events, hot, inputs, messages, runs, thread
 from app.storage.checkpoints import NotOurs
 from app.storage.database import Database, RawPool
 from app.storage.hot import Admitted, Claimed
+from tests.support.rows import contents, sizes
 from tests.support.stored_runs import (
     TIMEOUT,
     admit,
     call_of,
     checkpoint_of,
-    contents,
     deltas,
     die,
     done,
     flush_of,
     logged_seqs,
     running,
-    sizes,
     some_run,
     spoken,
     suspended,

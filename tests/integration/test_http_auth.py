@@ -84,6 +84,19 @@ async def test_nobody_gets_in_without_a_key(
     assert await all_rows(served_database) == before
 
 
+async def test_the_document_says_what_needs_a_key(server: Server) -> None:
+    async with server.client() as client:
+        document = await client.get("/openapi.json")
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                route = Route(method.upper(), path)
+                response = await route.ask(client, dict.fromkeys(route.ids, UNKNOWN))
+                ways = operation.get("security", [])
+                assert (response.status_code == 401) is ({"api_key": []} in ways)
+                assert ({"stream_token": []} in ways) is path.endswith("/events")
+                assert {} not in ways
+
+
 async def test_health_needs_no_key(server: Server) -> None:
     async with server.client() as client:
         for path in ("/health", "/health/live", "/metrics"):

@@ -21,6 +21,7 @@ from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
 from tests.support.keys import Holder, write_keys
 from tests.support.problems import the_problem
+from tests.support.routes import UNKNOWN, routes_of
 from tests.support.rows import all_rows, nothing_is_queued
 from tests.support.servers import Server, serving
 from tests.support.streams import EVENT_STREAM, Client
@@ -104,8 +105,31 @@ async def test_bad_input_gets_its_problem_and_changes_nothing(
     the_problem(response, int(status), code)
     after = dict(await all_rows(served_database))
     if code in NOTED:
-        assert (after.pop("decisions")[0] - before.pop("decisions")[0]) in (0, 1)
+        (many, _), (more, _) = before.pop("decisions"), after.pop("decisions")
+        assert more in (many, many + 1)
     assert after == before
+
+
+async def test_every_address_names_what_it_takes_to_whoever_asks_for_more(client: Client) -> None:
+    document = await client.get("/openapi.json")
+    for route in await routes_of(client):
+        ids = dict.fromkeys(route.ids, UNKNOWN)
+        response = await route.ask(client, ids, params={"witch": "it", "limit": "2", "wat": ""})
+        problem = the_problem(response, 422, "invalid_request")
+        unknown = [error["at"] for error in problem["errors"]]
+        assert unknown[0] == "query.witch"
+        assert unknown[-1] == "query.wat"
+        _, _, taken = problem["detail"].partition("This address takes ")
+        operation = document["paths"][route.path][route.method.lower()]
+        declared = [one for one in operation.get("parameters", ()) if one["in"] == "query"]
+        free = {"metadata.KEY"} if "metadata.KEY" in operation.get("description", "") else set()
+        names = {one["name"] for one in declared} | free or {"none"}
+        assert set(taken.removesuffix(".").split(", ")) == names
+
+
+@pytest.mark.parametrize("path", ["/health", "/health/live", "/metrics"])
+async def test_probes_may_ask_for_what_they_like(client: Client, path: str) -> None:
+    assert (await client.http.get(path, params={"at": 1})).status_code == 200
 
 
 @pytest.mark.parametrize("headers", [{}, EVENT_STREAM], ids=["record", "stream"])

@@ -80,6 +80,14 @@ async def test_a_process_that_can_serve_is_healthy(client: Client) -> None:
     assert await client.get("/health/live") == {"status": "alive"}
 
 
+@pytest.mark.parametrize("path", ["/health", "/health/live"])
+async def test_a_probe_may_ask_for_the_head_alone(client: Client, path: str) -> None:
+    asked, whole = await client.http.head(path), await client.http.get(path)
+    assert (asked.status_code, asked.content) == (200, b"")
+    for name in ("content-type", "content-length"):
+        assert asked.headers[name] == whole.headers[name]
+
+
 async def test_a_database_that_is_away_is_said_and_survived(
     client: Client, server: Server, way_to_the_database: Forwarder
 ) -> None:
@@ -87,6 +95,7 @@ async def test_a_database_that_is_away_is_said_and_survived(
     health = await client.http.get("/health")
     assert health.status_code == 503
     assert health.json()["status"] == "unhealthy"
+    assert (await client.http.head("/health")).status_code == 503
     assert await client.get("/health/live") == {"status": "alive"}
     for response in (
         await client.http.get("/v1/runs"),
@@ -127,6 +136,16 @@ async def test_every_refusal_is_documented_as_a_problem(client: Client) -> None:
             assert "400" in refusals or named.isdisjoint({"cursor", "after"})
             for refusal in refusals.values():
                 assert [kind["schema"] for kind in refusal["content"].values()] == [problem]
+
+
+async def test_a_server_without_keys_asks_for_none(client: Client) -> None:
+    document = await client.get("/openapi.json")
+    assert document["components"]["securitySchemes"]["api_key"]["scheme"] == "bearer"
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            # Nothing declared opens to everybody; so does `{}` in the list of what is.
+            assert {} in operation.get("security", [{}])
+            assert path.startswith("/v1/") is ("security" in operation)
 
 
 async def test_every_body_comes_with_an_example(client: Client) -> None:

@@ -8,20 +8,22 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from app.clock import SystemClock
+from app.clock import SystemClock, pause
 from app.domain.checkpoints import DecidedMeanwhile, Saved
 from app.domain.decisions import Action, Answer, Decision
 from app.domain.errors import OwnershipLost
-from app.domain.events import ReasoningDelta, StepEnd, TextDelta, ToolCallDelta
+from app.domain.events import ReasoningDelta, StepEnd, StepStart, TextDelta, ToolCallDelta
 from app.domain.runs import Done, NewRun, Running, Waiting
+from app.events import writer
 from app.events.frames import Frame
 from app.events.hub import Subscription
+from app.events.writer import STEP_PATIENCE
 from app.storage import messages, runs, tickets
 from app.storage.database import Database, DatabaseOptions, RawConnection
-from tests.support.lossy_proxy import LossyProxy, lossy_proxy
+from tests.support.forwarders import Forwarder, forwarding
+from tests.support.rows import contents
 from tests.support.stored_runs import (
     checkpoint_of,
-    contents,
     done,
     logged_seqs,
     running,
@@ -32,6 +34,10 @@ from tests.support.stored_runs import (
 from tests.support.voices import PATIENCE, writing
 
 pytestmark = pytest.mark.anyio
+
+SOON = 0.02
+SLACK = 1.0
+"""What a busy machine may need for a commit or two."""
 
 
 async def hear(subscription: Subscription, count: int) -> list[Frame]:
@@ -104,6 +110,35 @@ async def test_adjacent_deltas_become_one_event(database: Database) -> None:
         (8, "text_delta", "fg"),
     ]
     assert await logged_deltas(database, run) == ["ab", "d", "e", "fg"]
+
+
+async def test_a_step_that_begins_is_heard_soon_though_nothing_is_said_in_it(
+    database: Database,
+) -> None:
+    run = await running(database.hot)
+    async with writing(database) as voices:
+        journal, _ = voices.of(run)
+        ears = voices.listen(run)
+        async with asyncio.timeout(STEP_PATIENCE + SLACK):
+            for step in (1, 2):
+                journal.say(StepStart("message"), step)
+                assert shown(await hear(ears, 1)) == [(1 + step, "step_start", "")]
+
+
+async def test_a_step_that_begins_shares_the_commit_of_what_is_said_in_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "STEP_PATIENCE", PATIENCE)
+    run = await running(database.hot)
+    async with writing(database) as voices:
+        journal, _ = voices.of(run)
+        ears = voices.listen(run)
+        journal.say(StepStart("message"), 1)
+        await pause(SOON)
+        assert ears.is_idle
+        journal.say(TextDelta("a"), 1)
+        together = await ears.next(PATIENCE)
+        assert shown(together or []) == [(2, "step_start", ""), (3, "text_delta", "a")]
 
 
 async def test_many_voices_are_heard_each_in_its_order(database: Database) -> None:
@@ -365,19 +400,19 @@ async def test_an_end_is_saved_once_though_its_connection_dies(
 
 
 @asynccontextmanager
-async def behind_a_lossy_wire(url: str) -> AsyncIterator[tuple[LossyProxy, Database]]:
-    async with lossy_proxy(url) as (proxy, its_url):
-        database = await Database.open(its_url, DatabaseOptions(pool_size=2, hot_pool_size=2))
+async def behind_a_lossy_wire(url: str) -> AsyncIterator[tuple[Forwarder, Database]]:
+    async with forwarding(url) as way:
+        database = await Database.open(way.url, DatabaseOptions(pool_size=2, hot_pool_size=2))
         try:
-            yield proxy, database
+            yield way, database
         finally:
             await database.close()
 
 
 async def test_a_flush_whose_reply_is_lost_is_logged_and_heard_once(database_url: str) -> None:
-    async with behind_a_lossy_wire(database_url) as (proxy, database):
+    async with behind_a_lossy_wire(database_url) as (way, database):
         run = await running(database.hot)
-        proxy.lose_reply_to("lost reply")
+        way.lose_reply_to(b"lost reply")
         async with writing(database) as voices:
             ears = voices.listen(run)
             journal, _ = voices.of(run)
@@ -385,7 +420,7 @@ async def test_a_flush_whose_reply_is_lost_is_logged_and_heard_once(database_url
             heard = await hear(ears, 1)
             journal.say(TextDelta("and on"), 2)
             heard += await hear(ears, 1)
-        assert proxy.cuts == 1
+        assert way.cuts == 1
         assert shown(heard) == [(2, "text_delta", "lost reply"), (3, "text_delta", "and on")]
         assert await logged_deltas(database, run) == ["lost reply", "and on"]
 
@@ -395,7 +430,7 @@ async def test_a_flush_whose_reply_is_lost_is_logged_and_heard_once(database_url
 async def test_a_checkpoint_whose_reply_is_lost_is_saved_once(
     database_url: str, ending: str, said: list[StepEnd]
 ) -> None:
-    async with behind_a_lossy_wire(database_url) as (proxy, database):
+    async with behind_a_lossy_wire(database_url) as (way, database):
         run = await running(database.hot)
         states: dict[str, Running | Waiting | Done] = {
             "running": Running(None),
@@ -409,14 +444,14 @@ async def test_a_checkpoint_whose_reply_is_lost_is_saved_once(
             opened=[ticket_of(run)] if ending == "waiting" else [],
             said=said,
         )
-        proxy.lose_reply_to("lost reply")
+        way.lose_reply_to(b"lost reply")
         async with writing(database) as voices:
             journal, lost = voices.of(run)
             ears = voices.listen(run)
             assert await journal.commit(checkpoint) == Saved()
             if said:
                 assert shown(await hear(ears, 1)) == [(2, "step_end", "")]
-        assert proxy.cuts == 1
+        assert way.cuts == 1
         assert lost == []
         assert await database.hot.fetchval("SELECT status FROM runs") == ending
         log = await messages.history(database.hot, run.tenant, run.thread_id)

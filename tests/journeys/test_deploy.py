@@ -1,5 +1,6 @@
 """The journey of a deploy: a server is told to go, and its clients and runs go on at another one."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from time import monotonic
@@ -10,7 +11,7 @@ import pytest
 from tests.support.conditions import Effects
 from tests.support.event_order import check_run
 from tests.support.servers import Server, serving
-from tests.support.streams import Client, Event, Stream, text_of, types_of
+from tests.support.streams import Client, Event, Stream, start_body, text_of, types_of
 
 pytestmark = pytest.mark.anyio
 
@@ -106,6 +107,32 @@ async def test_a_tool_that_takes_too_long_is_cut_short(
     assert heard[-1]["termination"]["type"] == ending
     assert len(effects.lines) == executions
     assert len(set(effects.keys)) == 1
+
+
+async def test_whoever_waits_for_a_run_is_told_how_it_stands(
+    client: Client, leaving: Server, effects: Effects
+) -> None:
+    """A poll that was held to its end would hold up the deploy, and be cut without an answer."""
+    held = f'CALL put {{"file": "{effects.file}", "hold": true}}'
+    async with leaving.client() as theirs, asyncio.TaskGroup() as tasks:
+        first = await theirs.start("quick", held)
+        path = f"/v1/runs/{first['run_id']}"
+        polling = tasks.create_task(theirs.http.get(path, params={"wait": 60}))
+        starting = tasks.create_task(
+            theirs.http.post(
+                "/v1/runs", json=start_body("quick", held), headers={"Prefer": "wait=60"}
+            )
+        )
+        await effects.happened(2)
+        began = monotonic()
+        leaving.terminate()
+        answers = [await polling, await starting]
+        await goes_in_time(leaving, began)
+    effects.release()
+    assert [answer.status_code for answer in answers] == [200, 202]
+    for answer in answers:
+        assert answer.json()["status"] == "running"
+        assert (await client.settled(answer.json()["run_id"]))["outcome"] == "succeeded"
 
 
 async def test_an_idle_server_goes_at_once(leaving: Server) -> None:

@@ -1,9 +1,10 @@
 """The order of events that every reader may rely on, checked over what one has read.
 
 Numbers: within a thread 1, 2, 3 …; on a run's stream the same numbers, growing. Within an activation:
-`run_start` first, exactly one `run_finish`, last; steps never interleave and are counted without gap;
-for one call start < delta* < ready < done | resumed; all `ready` of a step before its
-`inference_complete`, and that before any `done`. Control events may stand anywhere.
+`run_start` first, exactly one `run_finish`, last; steps never interleave, are counted without gap and
+end with the state; for one call start < delta* < ready < done | resumed; all `ready` of a step before
+its `inference_complete`, and that before any `done`; results in the order of their calls, questions
+likewise. Control events may stand anywhere.
 """
 
 from collections import defaultdict
@@ -12,6 +13,7 @@ from enum import Enum, auto
 from typing import Any, TypeAlias
 
 from app.domain.events import CONTROL_EVENTS
+from app.domain.tool_calls import INTERRUPTED
 
 Event: TypeAlias = Mapping[str, Any]
 
@@ -39,6 +41,29 @@ def check_thread(events: Sequence[Event]) -> None:
         by_run[event["run_id"]].append(event)
     for of_run in by_run.values():
         check_run(of_run)
+
+
+def check_heard(events: Sequence[Event]) -> None:
+    """What a client has heard, of whatever runs and from wherever on.
+
+    Of a run that was joined in the middle less is known: that its numbers grow, and that it ends once.
+    """
+    by_run: defaultdict[str, list[Event]] = defaultdict(list)
+    before = 0
+    for event in events:
+        assert event["seq"] > before, f"seq {event['seq']} after {before}"
+        before = event["seq"]
+        by_run[event["run_id"]].append(event)
+    for of_run in by_run.values():
+        if of_run[0]["event_type"] == "run_created":
+            check_run(of_run)
+        else:
+            assert not any(map(_is_the_end, of_run[:-1])), "something after the end"
+
+
+def _is_the_end(event: Event) -> bool:
+    is_finish: bool = event["event_type"] == "run_finish"
+    return is_finish and event["termination"]["type"] != "suspended"
 
 
 def check_run(events: Sequence[Event]) -> None:
@@ -79,7 +104,10 @@ class _RunOrder:
         self._may_repeat = False
         self._inferred = False
         self._cancel_wished = False
+        self._is_unsettled = False
         self._calls: dict[str, _Call] = {}
+        self._asked: list[str] = []
+        self._newest: dict[bool, int] = {}
         self._tickets: dict[str, str] = {}
         self._last = ""
 
@@ -103,6 +131,8 @@ class _RunOrder:
             "another step"
         )
         assert kind not in _OF_A_STEP or self._step is not None, f"{kind} outside a step"
+        stateless = self._last == "step_end" and self._may_repeat
+        assert not stateless or kind == "run_finish", "a step that ended without the state"
         handle = getattr(self, f"_{kind}", None)
         if handle is not None:
             handle(event)
@@ -136,6 +166,8 @@ class _RunOrder:
         if waiting is None or waiting["reason"] not in _UNCOUNTED_ENDS:
             assert self._last == "state_snapshot", "no state before the finish"
             self._may_repeat = False
+            failed = event["termination"]["type"] == "error"
+            assert failed or not self._is_unsettled, "a call without result"
         if waiting is not None:
             still_open = {id for id, status in self._tickets.items() if status == "open"}
             # An answer that came before the finish was numbered first, and is seen before it.
@@ -149,19 +181,24 @@ class _RunOrder:
         assert number == self._completed + 1 or again, f"step {number} after {self._completed}"
         self._step = number
         self._inferred = again and bool(self._calls)
+        assert again or not self._is_unsettled, "a call without result"
         if not again:
-            self._calls = {}
+            self._forget_calls()
         self._may_repeat = False
 
     def _step_end(self, _: Event) -> None:
+        self._is_unsettled = self._inferred and _Call.READY in self._calls.values()
         # A step that rests for want of its agent is begun again: nothing of it is counted yet.
         self._may_repeat = self._last != "state_snapshot"
         self._completed = self._step or 0
         self._step = None
 
     def _stream_reset(self, _: Event) -> None:
-        self._calls = {}
+        self._forget_calls()
         self._inferred = False
+
+    def _forget_calls(self) -> None:
+        self._calls, self._asked, self._newest = {}, [], {}
 
     # --- inference and tools ----------------------------------------------------------------------
 
@@ -182,6 +219,7 @@ class _RunOrder:
         assert self._calls.get(event["id"]) is _Call.STARTED, "ready, but not started"
         assert not self._inferred, "ready after the inference"
         self._calls[event["id"]] = _Call.READY
+        self._asked.append(event["id"])
 
     def _tool_call_cancel(self, event: Event) -> None:
         assert self._calls.pop(event["id"], None) is _Call.STARTED, "taken back, but not open"
@@ -199,6 +237,12 @@ class _RunOrder:
         assert self._inferred or self._step is None, "done before the inference is complete"
         suspended = event["outcome"] == "suspended"
         self._calls[event["id"]] = _Call.SUSPENDED if suspended else _Call.OVER
+        was_interrupted = event.get("result", {}).get("message") == INTERRUPTED
+        # A question that is never asked, because the run ends, is settled after what had a result.
+        if self._step is not None and not was_interrupted:
+            place = self._asked.index(event["id"])
+            assert place > self._newest.get(suspended, -1), "done before a call that came first"
+            self._newest[suspended] = place
 
     def _tool_call_resumed(self, event: Event) -> None:
         stage = self._calls.get(event["target_id"])

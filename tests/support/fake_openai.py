@@ -2,7 +2,8 @@
 
 Prints its port, then serves until it is killed, or until its input closes with `--until-stdin-closes`.
 POST /v1/chat/completions is the OpenAI-compatible wire, /v1/messages Anthropic's, and a path that ends in
-:streamGenerateContent Google's. What it answers is told in `fake_answers.py`. GET /stats?closed_early=N waits until N clients have left before their end.
+:streamGenerateContent Google's. What it answers is told in `fake_answers.py`.
+GET /stats?closed_early=N waits until N clients have left before their end, GET /asked tells the last request.
 """
 
 import argparse
@@ -37,6 +38,7 @@ _REFUSALS: dict[str, tuple[int, dict[str, Any]]] = {
     "401": (401, {"message": "Incorrect API key: KEY", "type": "authentication_error"}),
     "404": (404, {"message": "no such model", "type": "not_found_error"}),
     "429": (429, {"message": "slow down", "type": "rate_limit_error"}),
+    "429-soon": (429, {"message": "slow down", "type": "rate_limit_error"}),
     "429-date": (429, {"message": "slow down", "type": "rate_limit_error"}),
     "500": (500, {"message": "it broke", "type": "api_error"}),
     "503": (503, {"message": "overloaded, come back later", "type": "overloaded_error"}),
@@ -59,6 +61,7 @@ class Stats:
     closed_early: int = 0
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     failed_once: set[bytes] = field(default_factory=set)
+    asked: dict[str, Any] = field(default_factory=dict)
 
     async def count_early_close(self) -> None:
         async with self.changed:
@@ -130,6 +133,8 @@ async def _get(stats: Stats, client: Client, path: str) -> None:
             "closed_early": stats.closed_early,
         }
         await _whole(client, 200, counts)
+    elif path == "/asked":
+        await _whole(client, 200, stats.asked)
     else:
         await _whole(client, 200, {"object": "list", "data": [{"id": "fake-20"}]})
 
@@ -137,6 +142,7 @@ async def _get(stats: Stats, client: Client, path: str) -> None:
 async def _post(stats: Stats, client: Client, path: bytes, head: bytes, body: bytes) -> None:
     request = json.loads(body)
     request.setdefault("model", path.decode().rpartition("/")[2].partition(":")[0])
+    stats.asked = request
     answer = answer_to(request)
     chaos = answer.chaos
     if answer.once and body in stats.failed_once:
@@ -167,6 +173,8 @@ async def _refuse(client: Client, chaos: str, head: bytes) -> None:
     headers = {}
     if chaos == "429":
         headers["retry-after"] = "7"
+    if chaos == "429-soon":
+        headers["retry-after"] = "0.2"
     if chaos == "429-date":
         headers["retry-after"] = format_datetime(_now() + timedelta(hours=1), usegmt=True)
     await _whole(client, status, {"type": "error", "error": {**error, "message": message}}, headers)
@@ -192,6 +200,11 @@ async def _whole(
 async def _stream(client: Client, wire: Wire, answer: Answer, chaos: str) -> None:
     await client.send(*wire.opening)
     words = 0 if answer.calls else answer.words
+    if chaos == "cut-in-calls":
+        # All of the last call but the end of its arguments.
+        await client.send(*wire.closing[:-4])
+        client.cut()
+        return
     if chaos:
         await client.send(*([wire.word] * min(words, 3)))
         await _break(client, wire, chaos)

@@ -1,10 +1,22 @@
-"""A way to the database that a test can block: what a network does, or a database that is restarted."""
+"""A way to the database that a test can break: for everybody, or over one statement of its choice."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+_IDLE = b"Z\x00\x00\x00\x05I"
+"""The server is ready and in no transaction: what was sent before is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Whoever sends the marker loses the connection, before it arrives or after it has worked."""
+
+    marker: bytes
+    arrives: bool
 
 
 class Forwarder:
@@ -18,10 +30,14 @@ class Forwarder:
         self._carriers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._port = 0
+        self._cut: _Cut | None = None
+        self.cuts = 0
+        """How many statements or replies were lost."""
 
     @property
     def url(self) -> str:
-        return f"postgresql://{self._account_and_name.format(f'127.0.0.1:{self._port}')}"
+        address = self._account_and_name.format(f"127.0.0.1:{self._port}")
+        return f"postgresql://{address}?sslmode=disable"
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._carry, "127.0.0.1", self._port)
@@ -37,28 +53,63 @@ class Forwarder:
         if self._carriers:
             await asyncio.wait(self._carriers)
 
+    def lose(self, marker: bytes) -> None:
+        """Break the next connection that sends this, before it arrives."""
+        self._cut = _Cut(marker, arrives=False)
+
+    def lose_reply_to(self, marker: bytes) -> None:
+        """Break the next connection that sends this, once its transaction has ended.
+
+        Outside of transactions only a parameter will do: a statement's text is sent ahead, to prepare it.
+        """
+        self._cut = _Cut(marker, arrives=True)
+
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._carriers[task] = writer
         try:
-            from_there, to_there = await asyncio.open_unix_connection(self._socket)
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_pump(reader, to_there))
-                tasks.create_task(_pump(from_there, writer))
+            await self._carry_both_ways(reader, writer)
+        except* ConnectionError:
+            pass
         finally:
+            writer.transport.abort()
             del self._carriers[task]
 
+    async def _carry_both_ways(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Until one side has no more to say: then the other one has nobody to talk to."""
+        from_there, to_there = await asyncio.open_unix_connection(self._socket)
+        loses_reply = asyncio.Event()
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Carry one direction to its end; then the other one has nobody to talk to."""
-    with suppress(ConnectionError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
-    with suppress(ConnectionError):
-        await writer.wait_closed()
+        async def there() -> None:
+            while data := await reader.read(65_536):
+                if self._cut is not None and self._cut.marker in data:
+                    cut, self._cut = self._cut, None
+                    if not cut.arrives:
+                        self.cuts += 1
+                        return
+                    loses_reply.set()
+                to_there.write(data)
+                await to_there.drain()
+
+        async def back() -> None:
+            while data := await from_there.read(65_536):
+                if loses_reply.is_set() and _IDLE in data:
+                    self.cuts += 1
+                    return
+                writer.write(data)
+                await writer.drain()
+
+        try:
+            async with asyncio.TaskGroup() as ways:
+                both = {ways.create_task(there()), ways.create_task(back())}
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                for way in both:
+                    way.cancel()
+        finally:
+            to_there.transport.abort()
 
 
 @asynccontextmanager

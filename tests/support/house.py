@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from app.agents.catalog import Catalog
@@ -22,6 +23,7 @@ from app.dispatch.worker import Worker
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Action, Answer
 from app.domain.ids import AgentId, MessageId, RunId, Tenant, ThreadId, WorkerId
+from app.domain.inference import NO_OPTIONS, InferenceOptions, RetryPolicy
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import LoggedMessage, Message, Role, Text
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
@@ -48,11 +50,12 @@ Event: TypeAlias = dict[str, Any]
 
 ANN = Principal(DEFAULT_TENANT, "ann", frozenset(Scope))
 PATIENCE = 15.0
+PROMPT_RETRIES = RetryPolicy(backoff_base=0.01, overloaded_backoff_base=0.01, max_backoff=0.02)
 FOLLOW_UP = 0.05
 _LONG_AGO = "UPDATE workers SET heartbeat_at = now() - interval '1 day' WHERE id = $1"
 
 
-class _OneModel(ModelCatalog):
+class OneModel(ModelCatalog):
     """The same model under whatever name an agent asks for."""
 
     def __init__(self, model: LanguageModel) -> None:
@@ -64,6 +67,12 @@ class _OneModel(ModelCatalog):
 
     def problem(self, name: str) -> str | None:
         return None
+
+
+def _models(played: Script | ModelCatalog) -> ModelCatalog:
+    if isinstance(played, ModelCatalog):
+        return played
+    return OneModel(ScriptedModel("scripted", played))
 
 
 def an_agent(
@@ -82,7 +91,11 @@ def an_agent(
         tools=tuple(by_name),
         approval=tuple(approval),
         max_rounds=max_rounds,
-        **{"plugins": {plugin.name: {} for plugin in plugins}, **more},
+        **{
+            "plugins": {plugin.name: {} for plugin in plugins},
+            "retry": PROMPT_RETRIES,
+            **more,
+        },
     )
     return Catalog(
         agents={spec.id: spec},
@@ -94,6 +107,15 @@ def an_agent(
 
 def _ready_made(plugin: Plugin) -> PluginKind[PluginConfig]:
     return PluginKind(name=plugin.name, config=PluginConfig, build=lambda *_: plugin)
+
+
+def configured(catalog: Catalog, **tables: JsonObject) -> Catalog:
+    """The same agents, with shipped plugins as an agents file would configure them."""
+    agents = {
+        id_: replace(spec, plugins={**spec.plugins, **tables})
+        for id_, spec in catalog.agents.items()
+    }
+    return replace(catalog, agents=agents)
 
 
 def joined(*catalogs: Catalog) -> Catalog:
@@ -109,7 +131,9 @@ def joined(*catalogs: Catalog) -> Catalog:
 class Replica:
     """One process of the service: everything but HTTP, with short times."""
 
-    def __init__(self, database: Database, catalog: Catalog, script: Script, slots: int) -> None:
+    def __init__(
+        self, database: Database, catalog: Catalog, played: Script | ModelCatalog, slots: int
+    ) -> None:
         self.me = WorkerId(new_id())
         self.database = database
         self.catalog = catalog
@@ -119,7 +143,7 @@ class Replica:
         self.publisher = Publisher(self.hub, self.relay)
         self.outgoing = Outgoing(database, self.publisher, clock)
         self.writer = Writer(database, self.publisher, self.outgoing, clock)
-        self.roster = Roster(catalog, _OneModel(ScriptedModel("scripted", script)), database)
+        self.roster = Roster(catalog, _models(played), database)
         self.desk = Desk(
             database=database,
             outgoing=self.outgoing,
@@ -233,6 +257,8 @@ class Replica:
         thread_id: ThreadId | None = None,
         here: bool = True,
         run_id: RunId | None = None,
+        overrides: InferenceOptions = NO_OPTIONS,
+        frontend_tools: Sequence[JsonObject] = (),
     ) -> "Run":
         """Start a run, claimed by this replica or left to whoever gets its delivery."""
         request = StartRequest(
@@ -244,6 +270,8 @@ class Replica:
             if_thread_missing=IfThreadMissing.CREATE,
             metadata={},
             digest=str(len(text)),
+            overrides=overrides,
+            frontend_tools=tuple(frontend_tools),
         )
         worker = self.worker if here else None
         started = await start_run(self.desk, worker, ANN, request)
@@ -264,7 +292,7 @@ class Run:
         self.thread_id = record.thread_id
 
     async def until(self, event_type: str, count: int = 1) -> list[Event]:
-        """All that the run has said until the event came so many times."""
+        """All that the run has said until the event came so many times, in a sound order."""
         scope = following.Scope(self.record.tenant, self.thread_id, self.id, until_done=True)
         follower = following.follow(
             self.replica.database.hot,
@@ -279,6 +307,7 @@ class Run:
                 async for heard in follower.frames():
                     said += [json.loads(frame.json) for frame in heard or ()]
                     if types_of(said).count(event_type) >= count:
+                        check_run(said)
                         return said
         except TimeoutError:
             raise AssertionError(f"no {event_type} number {count} in {types_of(said)}") from None
@@ -287,10 +316,8 @@ class Run:
         raise AssertionError(f"the run ended without {event_type} number {count}: {types_of(said)}")
 
     async def finished(self, count: int = 1) -> list[Event]:
-        """All that the run has said until it came to rest so many times, in a sound order."""
-        said = await self.until("run_finish", count)
-        check_run(said)
-        return said
+        """All that the run has said until it came to rest so many times."""
+        return await self.until("run_finish", count)
 
     async def now(self) -> RunRecord:
         async with self.replica.database.reading() as connection:
@@ -355,7 +382,7 @@ def texts_of(log: Sequence[LoggedMessage]) -> list[tuple[str, str]]:
 
 @asynccontextmanager
 async def replica(
-    url: str, catalog: Catalog, script: Script, *, slots: int = 10
+    url: str, catalog: Catalog, script: Script | ModelCatalog, *, slots: int = 10
 ) -> AsyncIterator[Replica]:
     """A replica that works until the block is left, or it is killed."""
     database = await Database.open(url, DatabaseOptions(pool_size=4, hot_pool_size=4))

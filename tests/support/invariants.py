@@ -54,8 +54,11 @@ _BROKEN = {
             SELECT array_agg(m.message_id ORDER BY m.seq) FROM messages m
             WHERE m.tenant = r.tenant AND m.produced_by_run = r.id AND m.visibility = 'all'), '{}')""",
     "a result was written twice": """
-        SELECT produced_by_run::text FROM messages WHERE role = 'tool'
-        GROUP BY tenant, produced_by_run, step_index, tool_call_id HAVING count(*) > 2""",
+        SELECT m.produced_by_run::text FROM messages m WHERE m.role = 'tool'
+        GROUP BY m.tenant, m.produced_by_run, m.step_index, m.tool_call_id
+        HAVING count(*) > 1 + (SELECT count(*) FROM tickets t WHERE t.tenant = m.tenant
+            AND t.run_id = m.produced_by_run AND t.step_index = m.step_index
+            AND t.call_id = m.tool_call_id)""",
     "a decided ticket has no decision, or two": """
         SELECT t.id::text FROM tickets t LEFT JOIN decisions d ON d.tenant = t.tenant
             AND d.ticket = t.id AND d.effect = 'decided'

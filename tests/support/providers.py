@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
@@ -33,6 +34,11 @@ class FakeProvider:
     def base_url(self) -> str:
         """Where the OpenAI-compatible wire is; Anthropic's begins at the origin."""
         return f"{self.origin}/v1"
+
+    def asked(self) -> dict[str, Any]:
+        """The body of the last request for an answer."""
+        body: dict[str, Any] = httpx2.get(f"{self.origin}/asked", timeout=10).json()
+        return body
 
     def stats(self, *, closed_early: int = 0) -> Stats:
         """Waits until that many clients have closed their socket before their answer was over."""

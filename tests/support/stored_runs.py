@@ -1,4 +1,4 @@
-"""Runs as storage sees them, without an agent: made, checkpointed, and all that is stored about them."""
+"""Runs as storage sees them, without an agent: made, taken over, checkpointed."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -35,16 +35,12 @@ from app.storage import hot, workers
 from app.storage.database import RawPool
 from app.storage.events import Entry, entry
 from app.storage.hot import Admitted, Flush
-from app.storage.tables import metadata
 
 TENANT = Tenant("acme")
 TIMEOUT = 5.0
 """Seconds without a heartbeat after which a worker counts as dead."""
 
 _CLOCK = SystemClock()
-_TABLES = (*metadata.tables, "pgq.pgqueuer")
-
-Contents = dict[str, list[str]]
 
 
 def message(text: str, role: Role = Role.USER) -> Message:
@@ -190,24 +186,6 @@ def ticket_of(run: NewRun, name: str = "ticket-1") -> Ticket:
         kind=TicketKind.APPROVAL,
         at=_CLOCK.now(),
     )
-
-
-async def contents(pool: RawPool) -> Contents:
-    """Every row of every table, to compare."""
-    return {
-        table: [
-            row["text"]
-            for row in await pool.fetch(
-                f"SELECT to_jsonb(t)::text AS text FROM {table} t ORDER BY 1"
-            )
-        ]
-        for table in _TABLES
-    }
-
-
-async def sizes(pool: RawPool) -> dict[str, int]:
-    """How many rows there are, of the tables that have any."""
-    return {table: len(rows) for table, rows in (await contents(pool)).items() if rows}
 
 
 async def logged_seqs(pool: RawPool, run: NewRun) -> list[int]:

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import httpx2
 
+from tests.support.event_order import check_heard, check_run, check_thread
+
 PATIENCE = 30.0
 """Seconds until something that must happen counts as not happening, also on a busy machine."""
 
@@ -55,7 +57,7 @@ class Stream:
 
 
 class Client:
-    """Speaks to one server, with one key or none."""
+    """Speaks to one server, with one key or none. All that it hears must be in a sound order."""
 
     def __init__(self, base: str, key: str | None = None) -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
@@ -115,7 +117,10 @@ class Client:
             page = await self.get(f"{path}/events", after=after, limit=100)
             events += page["items"]
             if not page["has_more"]:
-                return events
+                break
+        check = check_thread if "/threads/" in path else check_run
+        check(events)
+        return events
 
     @asynccontextmanager
     async def _stream(
@@ -126,7 +131,10 @@ class Client:
                 await response.aread()
             assert response.status_code == 200, response.text
             async with aclosing(_parsed(response)) as source:
-                yield Stream(response, source)
+                stream = Stream(response, source)
+                yield stream
+            if "types" not in request.get("params", {}):
+                check_heard(stream.heard)
 
     # --- plain requests -------------------------------------------------------------------------
 

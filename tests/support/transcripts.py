@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.domain.ids import CallId, MessageId
+from app.domain.inference import NO_OPTIONS, InferenceOptions
 from app.domain.messages import Message, Role, Text, ToolCall
 from app.domain.tool_calls import ToolDescriptor
 from app.runtime.ports import (
@@ -43,12 +44,17 @@ def result(call_id: str, text: str) -> Message:
     )
 
 
-def asking(*messages: Message | str, tools: Sequence[ToolDescriptor] = ()) -> ModelRequest:
+def asking(
+    *messages: Message | str,
+    tools: Sequence[ToolDescriptor] = (),
+    options: InferenceOptions = NO_OPTIONS,
+) -> ModelRequest:
     """A request with this transcript; a plain string is what a user says."""
     return ModelRequest(
         system_prompt="You are a test.",
         messages=[user(said) if isinstance(said, str) else said for said in messages],
         tools=tools,
+        options=options,
     )
 
 

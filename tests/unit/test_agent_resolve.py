@@ -28,7 +28,7 @@ async def test_a_spec_is_resolved_to_its_model_and_its_tools(models: ModelCatalo
     resolved = resolve(DEMO, CATALOG, models)
     assert isinstance(resolved, ResolvedAgent)
     assert resolved.spec is DEMO
-    assert resolved.model is models.model("demo")
+    assert resolved.model is models.guarded("demo")
     assert list(resolved.tools.values()) == [CATALOG.tools[name] for name in DEMO.tools]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.event_order import Event, check_run, check_thread
+from tests.support.event_order import Event, check_heard, check_run, check_thread
 
 START = ["run_created", "run_start"]
 STEP_1 = [
@@ -20,6 +20,7 @@ STEP_2 = ["step_start 2", "text_delta 2", "inference_complete 2", "state_snapsho
 FINISH = ["state_snapshot", "run_finish"]
 ASKED_1 = ["tool_call_done 1 c1 suspended", "ticket_opened c1", "state_snapshot 1", "step_end 1"]
 SUSPENDED = ["state_snapshot", "run_finish suspended c1"]
+TWO_CALLS = [*STEP_1[:-1], "tool_call_start 1 c2", "tool_call_ready 1 c2", STEP_1[-1]]
 WHOLE = [*START, *STEP_1, *DONE_1, *STEP_2, *FINISH]
 WAITS = [*START, *STEP_1, *ASKED_1, *SUSPENDED]
 RESUMED = [*WAITS, "ticket_decided c1", "run_start", "tool_call_resumed c1", *STEP_2, *FINISH]
@@ -68,6 +69,7 @@ def _event(seq: int, kind: str, *rest: str) -> Event:
         + ["step_end 1", "state_snapshot", "run_finish cancelled"],
         [*START, *STEP_1, "step_end 1", "run_finish suspended no_agent", "run_start"]
         + ["step_start 1", *DONE_1, *STEP_2, *FINISH],
+        [*START, *TWO_CALLS, "tool_call_done 1 c2", *ASKED_1, *SUSPENDED],
         [*WAITS, "ticket_decided c1", "run_start", "tool_call_done c1 suspended"]
         + ["ticket_opened c1b@c1", "state_snapshot", "run_finish suspended c1b"],
     ],
@@ -107,6 +109,10 @@ def test_sound_histories_pass(words: list[str]) -> None:
         ("without activation", ["run_created", "run_finish cancelled"]),
         ("only a cancel", ["run_created", "cancel_requested", "run_finish"]),
         ("resumed, but not suspended", [*START, *STEP_1, *DONE_1, "tool_call_resumed c1"]),
+        ("a call without result", [*START, *STEP_1, *DONE_1[1:], *STEP_2]),
+        ("a call without result", [*START, *STEP_1, *DONE_1[1:], *FINISH]),
+        ("ended without the state", [*START, *STEP_1, *DONE_1[::2], *STEP_2]),
+        ("came first", [*START, *TWO_CALLS, "tool_call_done 1 c2", "tool_call_done 1 c1"]),
         ("a second wish", [*START, "cancel_requested", "cancel_requested"]),
     ],
 )
@@ -122,6 +128,18 @@ def test_numbers_grow_within_a_run_and_have_no_gap_within_a_thread() -> None:
         check_thread(events[:3] + events[4:])
     with pytest.raises(AssertionError, match="seq 1 after 1"):
         check_run([events[0], *events])
+
+
+def test_what_a_client_joins_in_the_middle_is_checked_as_far_as_it_can_be() -> None:
+    events = history(*RESUMED)
+    check_heard(events[len(WAITS) :])
+    check_heard([{**event, "run_id": "s"} if event["seq"] < 4 else event for event in events])
+    with pytest.raises(AssertionError, match="after"):
+        check_heard([events[5], events[4]])
+    with pytest.raises(AssertionError, match="after the end"):
+        check_heard([*events[5:], {**events[-2], "seq": len(events) + 1}])
+    with pytest.raises(AssertionError, match="outside an activation"):
+        check_heard([events[0], *events[2:]])
 
 
 def test_runs_of_one_thread_are_checked_apart() -> None:

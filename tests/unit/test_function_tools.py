@@ -23,7 +23,9 @@ from app.domain.ids import CallId, RunId, ThreadId
 from app.domain.json_values import Json
 from app.domain.tool_calls import Effect, ResultStatus, SuspensionRequest, ToolResult
 from app.runtime.ports import Tool, ToolContext
+from app.runtime.state import Change, StateKey
 from app.tools.bounds import MAX_ERROR_CHARACTERS, cut_to_bytes
+from app.tools.failures import ToolFailed
 from app.tools.functions import FunctionTool, tool
 from app.tools.parameters import InvalidArguments
 
@@ -673,3 +675,64 @@ async def test_a_question_with_a_broken_schema_is_an_error() -> None:
     result = await tool(ask).execute({}, context())
     assert result.status is ResultStatus.ERROR
     assert "nothing is fetched" in result.text
+
+
+@pytest.mark.parametrize(
+    "message, asked", [("Which?", "Which?"), (None, "Tool 'ask' suspended: awaiting decision")]
+)
+async def test_a_pending_result_without_a_question_is_one(message: str | None, asked: str) -> None:
+    async def ask() -> ToolResult:
+        return ToolResult("ask", ResultStatus.PENDING, message=message)
+
+    result = await tool(ask).execute({}, context())
+    assert result == ToolResult.suspended("ask", SuspensionRequest(asked))
+
+
+async def test_a_result_may_say_more_to_programs_than_to_the_model() -> None:
+    async def look() -> ToolResult:
+        return ToolResult.success("elsewhere", {"n": 1}, "one").with_metadata(source="cache")
+
+    result = await tool(look).execute({}, context())
+    assert result.text == "one"
+    assert result.to_json() == {
+        "tool_name": "look",
+        "status": "success",
+        "data": {"n": 1},
+        "message": "one",
+        "metadata": {"source": "cache"},
+    }
+
+
+async def test_metadata_without_bound_is_an_error() -> None:
+    @tool(max_result_bytes=100)
+    async def look() -> ToolResult:
+        return ToolResult.success("look", 1).with_metadata(source="x" * 200)
+
+    result = await look.execute({}, context())
+    assert result.status is ResultStatus.ERROR
+    assert "metadata" in result.text
+
+
+async def test_a_tool_that_fails_on_purpose_says_so_with_a_code() -> None:
+    async def order() -> None:
+        raise ToolFailed("sold_out", "None are left.", may_be_retried=False)
+
+    result = await tool(order).execute({}, context())
+    assert result == ToolResult.error_with_code("order", "sold_out", "None are left.")
+    assert (result.text, result.may_be_retried) == ("[sold_out] None are left.", False)
+    assert result.resumed_payload() == {"error": "[sold_out] None are left."}
+
+
+def test_a_sync_tool_changes_the_state_from_its_thread() -> None:
+    key: StateKey[int, int] = StateKey("count", lambda: 0)
+    changes: list[Change] = []
+
+    @tool
+    def count(ctx: ToolContext) -> int:
+        ctx.update(key, ctx.state(key) + 1)
+        return threading.get_ident()
+
+    ours = replace(context(), change=changes.append)
+    result = asyncio.run(count.execute({}, ours))
+    assert result.data != threading.get_ident()
+    assert changes == [Change(key, 1)]

@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.domain.failures import FailureKind, failed
 from app.llm.failures import (
-    FailureKind,
-    failed,
     failure_of_answer,
     kind_of_status,
     presentable,

@@ -392,8 +392,13 @@ PNG = Base64Source("image/png", "aGk=")
     ],
 )
 def test_media_go_as_parts(block: Block, part: dict[str, Any]) -> None:
-    message = _user([Text("look"), Thinking("no"), block, UnknownBlock({"type": "new"})])
+    message = _user([Text("look"), Thinking("no"), block])
     assert messages_of(message)[1]["content"] == [{"type": "text", "text": "look"}, part]
+
+
+def test_a_part_that_this_version_does_not_know_is_named() -> None:
+    _, said = messages_of(_user([Text("look"), UnknownBlock({"type": "hologram"})]))
+    assert said["content"][1]["text"] == "[a part of type 'hologram' that can't be shown to you]"
 
 
 def test_text_that_utf8_cannot_carry_does_not_stop_a_request() -> None:

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from app.domain.errors import InferenceFailed
+from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
 from app.domain.messages import Message, ToolCall
 from app.domain.tool_calls import ToolDescriptor
 from app.llm.call_prompts import Round, rounds_of
-from app.llm.failures import FailureKind, failed
 from app.llm.scripted import Call, Fail, Gate, Say, ScriptedModel, Think, in_order, turn
 from app.llm.scripts import demo, plain
 from app.runtime.ports import Finished, ModelChunk, ReasoningChunk, StopReason, TextChunk

@@ -4,10 +4,18 @@ from typing import Any
 
 import pytest
 
-from app.domain.events import LARGEST_DELTA, ActivitySnapshot, AgentEvent, ToolCallStreamDelta
+from app.domain.errors import StateError
+from app.domain.events import (
+    LARGEST_DELTA,
+    ActivityDelta,
+    ActivitySnapshot,
+    AgentEvent,
+    ToolCallStreamDelta,
+)
 from app.domain.ids import CallId, RunId, ThreadId
 from app.domain.tool_calls import SuspensionRequest
 from app.runtime.ports import ToolContext
+from app.runtime.state import Change, Snapshot, StateKey
 
 
 def context(said: list[AgentEvent], **more: Any) -> ToolContext:
@@ -58,6 +66,38 @@ def test_an_activity_that_is_not_json_fails_in_the_tool(content: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         context(said).activity("plan", content)
     assert said == []
+
+
+@pytest.mark.parametrize("patch", [{"op": "add"}, [{"op": "add"}]])
+def test_what_changed_of_an_activity_is_a_list_of_operations(patch: Any) -> None:
+    said: list[AgentEvent] = []
+    context(said).activity_delta("plan", patch)
+    assert said == [ActivityDelta("call", "plan", [{"op": "add"}])]
+
+
+def test_state_is_what_it_was_when_the_call_began() -> None:
+    key: StateKey[int, int] = StateKey("count", lambda: 7)
+    changes: list[Change] = []
+    ours = context([], snapshot=Snapshot(3, {"count": 5}), change=changes.append)
+    ours.update(key, 6)
+    assert ours.state(key) == 5
+    assert context([]).state(key) == 7
+    assert changes == [Change(key, 6)]
+
+
+def test_an_update_is_what_it_was_when_it_was_asked_for() -> None:
+    key: StateKey[list[str], list[str]] = StateKey("words", list)
+    changes: list[Change] = []
+    words = ["one"]
+    context([], change=changes.append).update(key, words)
+    words.append("two")
+    assert changes[0].update == ["one"]
+
+
+def test_without_a_run_there_is_no_state_to_change() -> None:
+    key: StateKey[int, int] = StateKey("count", lambda: 0)
+    with pytest.raises(StateError):
+        context([]).update(key, 1)
 
 
 def test_progress_has_the_known_payload() -> None:

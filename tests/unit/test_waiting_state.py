@@ -102,6 +102,21 @@ def test_a_name_that_an_open_ticket_has_is_made_unique_by_the_call() -> None:
     assert ticket_name(asking("ask"), CallId("call-2"), taken={"other"}) == "ask"
 
 
+@pytest.mark.parametrize(
+    "named, taken, name",
+    [
+        (None, {"c1"}, "c1:2"),
+        (None, {"c1", "c1:2"}, "c1:3"),
+        ("suspend_c1", {"suspend_c1"}, "suspend_c1:2"),
+        ("ask", {"ask", "ask:c1"}, "ask:c1:2"),
+    ],
+)
+def test_a_call_that_asks_again_gets_a_name_that_was_never_used(
+    named: str | None, taken: set[str], name: str
+) -> None:
+    assert ticket_name(asking(named), CallId("c1"), taken=taken) == name
+
+
 def test_tickets_are_listed_by_call_and_then_by_name() -> None:
     b = ticket_of(suspended_call("call-b"), asking("1"))
     a_late = ticket_of(suspended_call("call-a"), asking("z"))

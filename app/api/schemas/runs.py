@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AfterValidator, AliasChoices, Field
 from pydantic.config import JsonDict
 
 from app.agents.entries import MOST_SECONDS
 from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
 from app.api.schemas.messages import MessageOut, NewMessage
+from app.api.schemas.overrides import OverridesIn
 from app.api.schemas.tickets import DecisionResultOut, TicketOut
 from app.control.reading import RunView
 from app.control.start import IfThreadMissing, OnActive
@@ -16,6 +17,7 @@ from app.domain.messages import MessageRange
 from app.domain.runs import Done, RunRecord, Waiting, outcome, termination_to_json
 from app.domain.ticket_terms import OnExpiry
 from app.domain.tickets import waiting_to_json
+from app.tools.frontend import MOST_FRONTEND_TOOLS, problem_of_parameters
 
 _EXAMPLE: JsonDict = {
     "agent_id": "demo",
@@ -33,6 +35,30 @@ class TicketPolicyIn(Request):
         None,
         description="Tell the model that nobody answered, cancel the run, or keep the ticket open.",
     )
+
+
+def _usable(parameters: dict[str, Any]) -> dict[str, Any]:
+    problem = problem_of_parameters(parameters)
+    if problem is not None:
+        raise ValueError(problem)
+    return parameters
+
+
+class FrontendToolIn(Request):
+    """Something that the client can do itself. A call of it waits until the client sends its result."""
+
+    name: Str = Field(validation_alias=AliasChoices("name", "id"), pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    description: Str = Field("", max_length=4000)
+    parameters: Annotated[Metadata, AfterValidator(_usable)] = Field(
+        default_factory=lambda: {"type": "object", "properties": {}},
+        description="JSON Schema of the arguments. References stay within it.",
+    )
+
+
+def _all_different(tools: list[FrontendToolIn]) -> list[FrontendToolIn]:
+    if len({tool.name for tool in tools}) < len(tools):
+        raise ValueError("two of them have the same name")
+    return tools
 
 
 class StartIn(Request):
@@ -65,13 +91,23 @@ class StartIn(Request):
     if_thread_missing: IfThreadMissing = IfThreadMissing.CREATE
     metadata: Metadata = Field(default_factory=dict)
     ticket_policy: TicketPolicyIn | None = None
+    overrides: OverridesIn | None = Field(
+        None, description="How this run's model is asked, in place of what its agent says."
+    )
+    frontend_tools: Annotated[
+        list[FrontendToolIn], Field(max_length=MOST_FRONTEND_TOOLS), AfterValidator(_all_different)
+    ] = Field(
+        default_factory=list,
+        description="Tools that the client carries out: a call of one is a ticket to respond to.",
+    )
 
     def fingerprint(self) -> str:
         """The same for a repetition of this request, whatever order its fields came in."""
         body = self.model_dump(mode="json", exclude={"run_id"})
-        if self.ticket_policy is None:
-            # As of requests that were made before there was such a field.
-            del body["ticket_policy"]
+        for name in ("overrides", "frontend_tools", "ticket_policy"):
+            # A field that came later counts only when it is used: older requests keep their fingerprint.
+            if not body[name]:
+                del body[name]
         return digest(body)
 
 

@@ -1,0 +1,37 @@
+"""A summary that came when its run was over: kept if nobody has gone on with the thread meanwhile."""
+
+from app.domain.ids import Tenant, ThreadId
+from app.domain.json_values import storable
+from app.runtime.compaction import FAILURES, Outcome
+from app.runtime.state import Batch, StateScope, StateStore
+from app.storage import messages, threads
+from app.storage.database import Database
+
+
+async def keep_late_summary(
+    database: Database, tenant: Tenant, thread_id: ThreadId, outcome: Outcome
+) -> bool:
+    """Append it under the thread's lock; False when a run has the thread, whose log only that may write.
+
+    The run that it was made for keeps the usage that it ended with.
+    """
+    async with database.transaction() as connection:
+        thread = await threads.lock(connection, tenant, thread_id)
+        if thread is None or thread.open_run_id is not None:
+            return False
+        state = StateStore([FAILURES])
+        state.restore(StateScope.THREAD, await threads.state(connection, tenant, thread_id))
+        state.commit(Batch(outcome.changes))
+        await messages.append(
+            connection, tenant, thread_id, thread.next_message_seq, outcome.messages
+        )
+        await threads.change(
+            connection,
+            tenant,
+            thread_id,
+            {
+                "next_message_seq": thread.next_message_seq + len(outcome.messages),
+                "state": storable(state.exported(StateScope.THREAD)),
+            },
+        )
+    return True

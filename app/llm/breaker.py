@@ -1,0 +1,79 @@
+"""A circuit breaker: a model that only fails is left alone for a while, then tried by one request.
+
+    Closed ──5 failures in a row──► Open ──30 s──► Probing ──an answer begins──► Closed, on probation
+                                      ▲               │                              │
+                                      └────failure────┴──────────────failure─────────┘
+
+Pure: every transition gets the time and returns the next state. On probation one more failure opens it
+again, and one whole answer ends that.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeAlias, assert_never
+
+FAILURES_TO_OPEN = 5
+COOL_DOWN = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Requests pass. `failures` are those since the last whole answer."""
+
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Nothing passes before `until`."""
+
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Probing:
+    """One request is finding out; no other passes."""
+
+
+State: TypeAlias = Closed | Open | Probing
+HEALTHY = Closed()
+
+
+def asked(state: State, now: datetime) -> State | None:
+    """The state once a request has passed, or None when it may not."""
+    match state:
+        case Closed():
+            return state
+        case Open(until):
+            return Probing() if now >= until else None
+        case Probing():
+            return None
+        case _:
+            assert_never(state)
+
+
+def answer_begun(state: State) -> State:
+    return Closed(FAILURES_TO_OPEN - 1) if isinstance(state, Probing) else state
+
+
+def answered(state: State) -> State:
+    """A whole answer. One that was asked for before the breaker opened doesn't close it."""
+    return HEALTHY if isinstance(state, Closed) else state
+
+
+def failed(state: State, now: datetime) -> State:
+    match state:
+        case Closed(failures):
+            is_last_straw = failures + 1 >= FAILURES_TO_OPEN
+            return Open(now + COOL_DOWN) if is_last_straw else Closed(failures + 1)
+        case Probing():
+            return Open(now + COOL_DOWN)
+        case Open():
+            return state
+        case _:
+            assert_never(state)
+
+
+def probe_left(state: State, now: datetime) -> State:
+    """The probing request was given up before it found out: the next one probes."""
+    return Open(now) if isinstance(state, Probing) else state

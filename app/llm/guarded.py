@@ -1,0 +1,122 @@
+"""Models behind circuit breakers, one for each upstream model of each endpoint, shared by all runs."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from app import telemetry
+from app.clock import Clock, SystemClock
+from app.domain.errors import InferenceFailed
+from app.domain.failures import FailureKind, failed
+from app.llm import breaker
+from app.llm.breaker import HEALTHY, Open, Probing, State
+from app.runtime.ports import LanguageModel, ModelChunk, ModelRequest
+
+MOST_KNOWN = 1000
+"""Runs may ask for models by any name: the breaker that was touched longest ago is forgotten first."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    endpoint: str
+    upstream_model: str
+
+
+class Breakers:
+    """The breakers of a process. One that isn't kept is closed and has seen no failure."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._states: dict[Circuit, State] = {}
+
+    def ask(self, circuit: Circuit) -> State | None:
+        """The state in which a request passes, or None when it may not."""
+        state = self._states.get(circuit)
+        if state is None:
+            return HEALTHY
+        passed = breaker.asked(state, self._clock.now())
+        if passed is not None:
+            self._keep(circuit, passed)
+        return passed
+
+    def answer_begun(self, circuit: Circuit) -> None:
+        self._change(circuit, breaker.answer_begun)
+
+    def answered(self, circuit: Circuit) -> None:
+        self._change(circuit, breaker.answered)
+
+    def probe_left(self, circuit: Circuit) -> None:
+        now = self._clock.now()
+        self._change(circuit, lambda state: breaker.probe_left(state, now))
+
+    def failed(self, circuit: Circuit) -> bool:
+        """Whether this failure has opened the breaker."""
+        before = self._states.get(circuit, HEALTHY)
+        after = breaker.failed(before, self._clock.now())
+        self._keep(circuit, after)
+        return isinstance(after, Open) and not isinstance(before, Open)
+
+    def _change(self, circuit: Circuit, transition: Callable[[State], State]) -> None:
+        state = self._states.get(circuit)
+        if state is not None:
+            self._keep(circuit, transition(state))
+
+    def _keep(self, circuit: Circuit, state: State) -> None:
+        self._states.pop(circuit, None)
+        if state != HEALTHY:
+            self._states[circuit] = state
+        if len(self._states) > MOST_KNOWN:
+            del self._states[next(iter(self._states))]
+
+
+class GuardedModel:
+    """A model that isn't asked while its breaker is open: `model_unavailable`, at once."""
+
+    def __init__(self, model: LanguageModel, endpoint: str, breakers: Breakers) -> None:
+        self._model = model
+        self._endpoint = endpoint
+        self._breakers = breakers
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest
+    ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
+        breakers = self._breakers
+        circuit = Circuit(self._endpoint, request.options.upstream_model or self.name)
+        passed = breakers.ask(circuit)
+        if passed is None:
+            telemetry.circuit_refusals.labels(self.name).inc()
+            raise failed(
+                FailureKind.MODEL_UNAVAILABLE,
+                f"{circuit.upstream_model} failed too often lately and isn't asked for a while",
+            )
+        is_probe = isinstance(passed, Probing)
+        try:
+            async with self._model.stream(request) as chunks:
+                breakers.answer_begun(circuit)
+                is_probe = False
+                yield chunks
+        except InferenceFailed as error:
+            self._note(circuit, error, is_probe=is_probe)
+            raise
+        except BaseException:
+            if is_probe:
+                breakers.probe_left(circuit)
+            raise
+        breakers.answered(circuit)
+
+    def _note(self, circuit: Circuit, error: InferenceFailed, *, is_probe: bool) -> None:
+        if FailureKind(error.kind).counted:
+            if self._breakers.failed(circuit):
+                telemetry.circuit_openings.labels(self.name).inc()
+                log.warning("circuit_opened", model=circuit.upstream_model, failure=error.kind)
+        elif is_probe:
+            self._breakers.probe_left(circuit)

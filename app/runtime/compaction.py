@@ -1,0 +1,159 @@
+"""Compaction: old messages are summarised beside a run, which neither waits for it nor depends on it.
+
+A summary that is there in time goes into the log with the run's next step, by the run's own commit. What
+comes later, fails or takes too long leaves the log as it was, and is tried again once the log has grown.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import structlog
+
+from app import telemetry
+from app.clock import new_id
+from app.domain.errors import InferenceFailed
+from app.domain.ids import MessageId, RunId
+from app.domain.json_values import JsonObject
+from app.domain.messages import LoggedMessage, Message
+from app.domain.runs import Usage
+from app.runtime import token_estimates
+from app.runtime.agent import ResolvedAgent
+from app.runtime.compaction_plan import CompactionPolicy, Plan, plan, size_of
+from app.runtime.ports import LanguageModel
+from app.runtime.state import Change, Snapshot, StateKey, StateScope
+from app.runtime.summaries import summary_message
+from app.runtime.summarizing import Answered, summarize
+
+PATIENCE = 180.0
+"""Seconds that a summary may take."""
+FIRST_PAUSE = 8
+"""Messages that a thread grows by before a summary is tried again; each further failure doubles them."""
+MOST_DOUBLINGS = 6
+
+log = structlog.get_logger(__name__)
+
+FAILURES: StateKey[JsonObject | None, JsonObject | None] = StateKey(
+    "__context_compaction", lambda: None, scope=StateScope.THREAD
+)
+"""How often summaries of this thread have failed in a row, and from which message on one may be tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a summary, for the next commit: the message if there is one, and what it cost."""
+
+    messages: tuple[Message, ...] = ()
+    usage: Usage = Usage()
+    changes: tuple[Change, ...] = ()
+
+
+NOTHING = Outcome()
+Begin: TypeAlias = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
+"""Begins a task, and owns it."""
+
+
+class Compaction:
+    """The summaries of one execution, one at a time."""
+
+    def __init__(self, run_id: RunId, begin: Begin) -> None:
+        self._run_id = run_id
+        self._begin = begin
+        self._task: asyncio.Task[None] | None = None
+        self._outcome: Outcome | None = None
+        self._sizes: list[int] = []
+        self._sized_for: CompactionPolicy | None = None
+
+    def consider(
+        self, agent: ResolvedAgent, history: Sequence[LoggedMessage], state: Snapshot
+    ) -> None:
+        """Begin a summary if the log has grown long and nothing keeps it from being tried."""
+        policy, model = agent.plugins.compaction, agent.summarizer
+        if policy is None or model is None:
+            return
+        if policy != self._sized_for:
+            self._sizes, self._sized_for = [], policy
+        self._sizes += (size_of(entry.message, policy) for entry in history[len(self._sizes) :])
+        failed = state.get(FAILURES)
+        is_too_early = failed is not None and history[-1].seq < failed["not_before_seq"]
+        if self._task is not None or self._outcome is not None or is_too_early:
+            return
+        taken = token_estimates.of_text(agent.spec.system_prompt)
+        taken += token_estimates.of_tools(tool.descriptor for tool in agent.tools.values())
+        planned = plan(history, self._sizes, policy, taken)
+        if planned is not None:
+            work = self._work(planned, model, policy, failed, history[-1].seq)
+            self._task = self._begin(work)
+
+    @property
+    def is_owing(self) -> bool:
+        """Something is under way, or ready and not saved."""
+        return self._task is not None or self._outcome is not None
+
+    def take(self) -> Outcome:
+        """What is ready for the commit at hand."""
+        outcome, self._outcome = self._outcome, None
+        return outcome or NOTHING
+
+    def put_back(self, outcome: Outcome) -> None:
+        """The commit that should have saved it didn't come about."""
+        if outcome is not NOTHING:
+            self._outcome = outcome
+
+    async def late(self) -> Outcome:
+        """What the run has left behind, once it is there."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        return self.take()
+
+    def give_up(self) -> None:
+        """Nobody waits for a summary any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _work(
+        self,
+        planned: Plan,
+        model: LanguageModel,
+        policy: CompactionPolicy,
+        failed: JsonObject | None,
+        at_seq: int,
+    ) -> None:
+        try:
+            answered = await _answer(planned, model, policy.longest_message)
+            if answered.text is None:
+                change = Change(FAILURES, _once_more(failed, at_seq))
+                self._outcome = Outcome(usage=answered.usage, changes=(change,))
+            else:
+                summary = summary_message(
+                    MessageId(new_id()), answered.text, planned.of, self._run_id
+                )
+                changes = () if failed is None else (Change(FAILURES, None),)
+                self._outcome = Outcome((summary,), answered.usage, changes)
+        finally:
+            self._task = None
+
+
+async def _answer(planned: Plan, model: LanguageModel, longest_message: int) -> Answered:
+    """A summary that can be used, if there is one. Nothing that goes wrong here harms the run."""
+    answered = Answered(None, Usage())
+    outcome = "failed"
+    try:
+        async with asyncio.timeout(PATIENCE):
+            answered = await summarize(model, planned, longest_message)
+        outcome = "unusable" if answered.text is None else "made"
+    except TimeoutError:
+        log.warning("summary_timed_out", seconds=PATIENCE)
+    except InferenceFailed as error:
+        log.warning("summary_failed", kind=error.kind, detail=error.detail)
+    except Exception:
+        log.exception("summary_broken")
+    telemetry.summaries.labels(outcome).inc()
+    return answered
+
+
+def _once_more(failed: JsonObject | None, at_seq: int) -> JsonObject:
+    failures = 1 + (0 if failed is None else failed["failures"])
+    pause = FIRST_PAUSE * 2 ** min(failures - 1, MOST_DOUBLINGS)
+    return {"failures": failures, "not_before_seq": at_seq + pause}

@@ -1,0 +1,137 @@
+"""The gate: whether a call may run, asked right before it would.
+
+First whether it can run at all, then the plugins, then the agent's own list of what needs approval and
+the tools that only a client can carry out. Of what plugins ask for a block outweighs a question, and
+that a result that is given in place of the call's; among equals the first plugin counts.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
+
+import structlog
+
+from app.domain.json_values import Json
+from app.domain.messages import ToolCall
+from app.domain.tickets import TicketKind
+from app.domain.tool_calls import CallState, ResumeMode, SuspensionRequest, ToolResult
+from app.runtime.context import ActiveRun
+from app.runtime.phases import Asked, ask
+from app.runtime.plugins import Block, Phase, SetResult, Suspend
+
+APPROVAL_ACTION = "tool:PermissionConfirm"
+
+R = TypeVar("R", Block, Suspend, SetResult)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It can't be run: this is the error that it gets."""
+
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """It isn't run: somebody has given the result in its place."""
+
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class MustAsk:
+    """A person has to be asked first."""
+
+    request: SuspensionRequest
+    kind: TicketKind
+
+
+@dataclass(frozen=True, slots=True)
+class Forbidden:
+    """It isn't run, and the run ends over it."""
+
+    reason: str
+
+
+Verdict: TypeAlias = Refused | Answered | MustAsk | Forbidden
+"""Why a call doesn't run; one that may has none."""
+
+
+async def judge(
+    run: ActiveRun, state: CallState, *, was_approved: bool = False, resume_input: Json = None
+) -> Verdict | None:
+    """Why a call may not run as it is, if it may not."""
+    refusal = _refusal(run, state)
+    if refusal is not None:
+        return Refused(refusal)
+    asked = await ask(
+        run,
+        Phase.TOOL_GATE,
+        call=as_it_would_run(state),
+        was_approved=was_approved,
+        resume_input=resume_input,
+    )
+    return _of_plugins(asked, state) or _of_agent(run, state, was_approved)
+
+
+def as_it_would_run(state: CallState) -> ToolCall:
+    """The call as plugins see it: a person may have changed its arguments."""
+    return replace(state.call, arguments=state.effective_arguments)
+
+
+def _refusal(run: ActiveRun, state: CallState) -> ToolResult | None:
+    name = state.call.name
+    tool = run.agent.tools.get(name)
+    if tool is None:
+        return ToolResult.error(name, f"tool '{name}' not found")
+    wrong = tool.invalid_arguments(state.effective_arguments)
+    return None if wrong is None else ToolResult.error(name, f"Invalid arguments: {wrong}")
+
+
+def _of_plugins(asked: Asked, state: CallState) -> Verdict | None:
+    if (block := _first(asked, Block, state)) is not None:
+        return Forbidden(block.reason)
+    if (suspend := _first(asked, Suspend, state)) is not None:
+        return MustAsk(suspend.request, TicketKind.APPROVAL)
+    if (given := _first(asked, SetResult, state)) is not None:
+        return Answered(replace(given.result, tool_name=state.call.name))
+    return None
+
+
+def _first(asked: Asked, kind: type[R], state: CallState) -> R | None:
+    wishes = asked.all_of(kind)
+    if len(wishes) > 1:
+        log.warning(
+            "several_wishes_at_the_gate",
+            wish=kind.__name__,
+            tool=state.call.name,
+            call_id=state.call.id,
+            counted=repr(wishes[0]),
+        )
+    return wishes[0] if wishes else None
+
+
+def _of_agent(run: ActiveRun, state: CallState, was_approved: bool) -> Verdict | None:
+    name, call_id = state.call.name, state.call.id
+    if name in run.agent.spec.approval and not was_approved:
+        return MustAsk(
+            SuspensionRequest(
+                f"Tool '{name}' suspended: awaiting approval",
+                action=APPROVAL_ACTION,
+                suspension_id=f"perm_{call_id}",
+            ),
+            TicketKind.APPROVAL,
+        )
+    if run.agent.tools[name].descriptor.is_frontend:
+        return MustAsk(
+            SuspensionRequest(
+                f"Frontend tool '{name}' requires client execution",
+                action=f"tool:{name}",
+                resume_mode=ResumeMode.USE_DECISION_AS_TOOL_RESULT,
+                response_schema=run.agent.tools[name].descriptor.response_schema,
+                suspension_id=f"suspend_{call_id}",
+            ),
+            TicketKind.FRONTEND,
+        )
+    return None

@@ -1,0 +1,84 @@
+"""Questions about calls: the ticket, and what the log and the clients get in place of a result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.clock import new_id
+from app.domain.events import AgentEvent, TicketOpened, ToolCallDone
+from app.domain.ids import TicketKey
+from app.domain.json_values import JsonObject
+from app.domain.messages import Message
+from app.domain.ticket_terms import policy_of_request
+from app.domain.tickets import Ticket, TicketKind, ticket_for, ticket_name, ticket_to_json
+from app.domain.times import wire_time
+from app.domain.tool_calls import CallState, CallStatus, SuspensionRequest, ToolResult
+from app.runtime.context import ActiveRun
+
+OUTCOME_UNKNOWN_ACTION = "tool:OutcomeUnknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call that waits for a person, with all that is said once its ticket is durable.
+
+    The log gets a placeholder, so that no call is ever without a message.
+    """
+
+    state: CallState
+    ticket: Ticket
+    placeholder: Message
+    said: tuple[AgentEvent, ...]
+
+
+async def question(
+    run: ActiveRun,
+    state: CallState,
+    suspension: SuspensionRequest,
+    kind: TicketKind,
+    evidence: JsonObject | None,
+    *,
+    beside: Sequence[Question],
+) -> Question:
+    """The question about one call, under a name that no other ticket of the run has ever had."""
+    taken = {each.ticket.ticket_id for each in beside} | set(await run.answers.names_used())
+    ticket = ticket_for(
+        state,
+        suspension,
+        key=TicketKey(new_id()),
+        run_id=run.record.id,
+        thread_id=run.record.thread_id,
+        agent_id=run.agent.spec.id,
+        ticket_id=ticket_name(suspension, state.call.id, taken),
+        kind=kind,
+        at=run.clock.now(),
+        evidence=evidence,
+        terms=run.agent.spec.ticket_terms(state.call.name, policy_of_request(run.record.request)),
+    )
+    pending = ToolResult.suspended(state.call.name, suspension)
+    placeholder = pending.as_message(run.new_message_id(), state.call.id)
+    done = ToolCallDone(
+        state.call.id, placeholder.id, pending.to_json(), CallStatus.SUSPENDED.value
+    )
+    return Question(
+        replace(state, status=CallStatus.SUSPENDED, kept=None),
+        ticket,
+        placeholder,
+        (done, TicketOpened(ticket_to_json(ticket))),
+    )
+
+
+def outcome_unknown(run: ActiveRun, state: CallState) -> tuple[SuspensionRequest, JsonObject]:
+    """What is asked about a call over which a worker was lost, and what is known of it."""
+    name = state.call.name
+    marked_at = run.start.marked_at.get(state.call.id)
+    request = SuspensionRequest(
+        f"Tool '{name}' was running when its worker was lost; whether it took effect is unknown",
+        action=OUTCOME_UNKNOWN_ACTION,
+        suspension_id=f"unknown_{state.call.id}",
+    )
+    evidence = {
+        "idempotency_key": state.idempotency_key,
+        "started_at": None if marked_at is None else wire_time(marked_at),
+        "ran_with": state.effective_arguments,
+    }
+    return request, evidence

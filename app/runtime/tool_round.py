@@ -1,0 +1,240 @@
+"""A round of tool calls: what has become of them, and what of it isn't saved yet.
+
+Before a tool gets a call, a commit says so; when its result is known, the next commit says that. So a
+finished call is never executed again, and one that was cut short is known to be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app import telemetry
+from app.domain.checkpoints import Saved
+from app.domain.errors import PluginFailed
+from app.domain.events import AgentEvent, ToolCallDone, ToolCallResumed
+from app.domain.ids import CallId, TicketKey
+from app.domain.json_values import Json, JsonObject
+from app.domain.messages import Message, Role
+from app.domain.runs import Termination
+from app.domain.tickets import TicketKind
+from app.domain.tool_calls import (
+    INTERRUPTED,
+    CallState,
+    CallStatus,
+    KeptOutcome,
+    SuspensionRequest,
+    ToolResult,
+)
+from app.runtime.cancellation import Interrupted
+from app.runtime.context import ActiveRun
+from app.runtime.handoff import wish_for
+from app.runtime.phases import Asked, ask
+from app.runtime.plugins import Phase
+from app.runtime.state import Batch
+from app.runtime.tool_changes import SideBySide, executed_before, take_in, updates_of
+from app.runtime.tool_execution import Executed, Resumption, execute
+from app.runtime.tool_gate import as_it_would_run
+from app.runtime.tool_questions import Question, outcome_unknown, question
+
+BROKEN_OFF = (Interrupted, PluginFailed)
+"""What may end a round in the middle: what has become of its calls until then is saved first."""
+
+
+class ToolRound:
+    """Calls of one assistant message on their way to results.
+
+    What has happened since the last save waits here, with what is said of it. Questions wait apart, for
+    the commit that lets the run rest: a ticket is never announced before it is durable, nor a call
+    called suspended.
+    """
+
+    def __init__(
+        self, run: ActiveRun, messages: Sequence[Message] = (), calls: Sequence[CallState] = ()
+    ) -> None:
+        self.run = run
+        self.messages: list[Message] = list(messages)
+        self.said: list[AgentEvent] = []
+        self.changed: dict[CallId, CallState] = {state.call.id: state for state in calls}
+        self.applied: list[TicketKey] = []
+        self.asked_again: list[TicketKey] = []
+        """Answers whose calls have a new question: they count as applied once that is durable."""
+        self.questions: list[Question] = []
+        self._places: dict[CallId, int] = {}
+        self.stop: Termination | None = None
+        """Why the run shall end after this round: the first who asked for it counts."""
+        self.side_by_side: SideBySide | None = None
+        """What calls that ran at the same time have changed, when they did."""
+
+    # --- being executed -------------------------------------------------------------------------
+
+    async def begin(self, *states: CallState) -> None:
+        """Mark calls as handed to their tools, and commit that: only then may they run."""
+        if self.run.interruption.wish is not None:
+            await self.save()
+            self.run.interruption.check()
+        for state in states:
+            self.changed[state.call.id] = replace(state, status=CallStatus.RUNNING)
+        await self.save()
+
+    async def execute(
+        self, state: CallState, resumption: Resumption | None = None, *, resumed: bool = False
+    ) -> CallStatus:
+        """Run one call alone, from its mark to its result, which waits for the next commit."""
+        await self.begin(state)
+        async with self.run.interruption.interruptible():
+            executed = await execute(self.run, state, self.run.state.snapshot, resumption)
+        return await self.finish(state, executed, resumed=resumed)
+
+    async def announce(self, state: CallState, resumption: Resumption | None = None) -> None:
+        """Let plugins know of a call that is about to run."""
+        asked = await ask(
+            self.run,
+            Phase.BEFORE_TOOL_EXECUTE,
+            call=as_it_would_run(state),
+            was_approved=resumption is not None,
+            resume_input=None if resumption is None else resumption.resume_input,
+        )
+        self._note(asked)
+
+    def _note(self, asked: Asked) -> None:
+        """Remember what plugins want of the run once its calls are through."""
+        self.stop = self.stop or asked.stop
+        if asked.hand_off is not None:
+            self.run.change_state(Batch([wish_for(asked.hand_off)]))
+
+    # --- what may become of a call --------------------------------------------------------------
+
+    async def finish(
+        self, state: CallState, executed: Executed, *, resumed: bool = False
+    ) -> CallStatus:
+        """Give the call its result, or let it wait when the result is a question."""
+        taken = take_in(self.run, state, executed, self.side_by_side)
+        if taken.result.suspension is not None:
+            # Its changes are part of the same commit, and not made again.
+            self.keep(state, Executed(taken.result))
+            await self.ask(state, taken.result.suspension, TicketKind.INPUT)
+            return CallStatus.SUSPENDED
+        try:
+            self._note(
+                await ask(
+                    self.run,
+                    Phase.AFTER_TOOL_EXECUTE,
+                    call=as_it_would_run(state),
+                    result=taken.result,
+                )
+            )
+        finally:
+            self._tell(state, taken, resumed=resumed)
+        return taken.status
+
+    def interrupt(self, state: CallState) -> None:
+        """Say of a call that nobody will run it, or knows what became of it."""
+        self._tell(state, Executed(ToolResult.error(state.call.name, INTERRUPTED)))
+
+    def close(self, state: CallState) -> None:
+        """Give a call of a run that ends its last word: what it came to, if that is known."""
+        if state.untold is None or state.untold.suspension is not None:
+            self.interrupt(state)
+        else:
+            self._tell(state, executed_before(self.run, state, state.untold))
+
+    def keep(self, state: CallState, executed: Executed) -> None:
+        """Let the next commit have a result whose turn to be told hasn't come, or a question."""
+        kept = KeptOutcome(executed.result, updates_of(executed.changes))
+        self.changed[state.call.id] = replace(state, status=executed.status, kept=kept)
+
+    def cancel(self, state: CallState, payload: Json, reason: str | None) -> None:
+        """A person took the call back: what they say stands in place of a result."""
+        said = payload if payload is not None else reason
+        self._answer(state, ToolResult.success(state.call.name, said), CallStatus.CANCELLED)
+        self.said.append(ToolCallResumed(state.call.id, said))
+
+    async def ask(
+        self,
+        state: CallState,
+        suspension: SuspensionRequest,
+        kind: TicketKind,
+        evidence: JsonObject | None = None,
+    ) -> None:
+        """Ask a person, once the run comes to rest."""
+        self._places[state.call.id] = state.position
+        self.questions.append(
+            await question(self.run, state, suspension, kind, evidence, beside=self.questions)
+        )
+
+    async def ask_for_outcome(self, state: CallState) -> None:
+        """A worker was lost over this call: only a person can find out what it did."""
+        request, evidence = outcome_unknown(self.run, state)
+        await self.ask(state, request, TicketKind.OUTCOME_UNKNOWN, evidence)
+
+    @property
+    def used(self) -> list[TicketKey]:
+        """Answers that aren't to be applied again."""
+        return [*self.applied, *self.asked_again]
+
+    def with_questions(self) -> tuple[list[Message], list[AgentEvent]]:
+        """What the log and the clients get when the run comes to rest; of a step, in its calls' order."""
+        messages = [*self.messages, *(each.placeholder for each in self.questions)]
+        said = [(_subject(event), event) for event in self.said]
+        said += [(each.state.call.id, event) for each in self.questions for event in each.said]
+        if self.run.in_step:
+            messages.sort(key=lambda message: self._place(message.tool_call_id, message.role))
+            said.sort(key=lambda each: self._places.get(each[0], -1))
+        return messages, [event for _, event in said]
+
+    def withdraw_questions(self) -> None:
+        """Nobody will be asked: the run ends."""
+        withdrawn, self.questions = self.questions, []
+        for each in withdrawn:
+            self.interrupt(each.state)
+
+    # --- being saved ----------------------------------------------------------------------------
+
+    async def save(self, *, completes_step: bool = False, calls_settled: bool = False) -> None:
+        """Commit what has happened, without ending anything."""
+        if not (self.messages or self.said or self.changed or self.applied or calls_settled):
+            return
+        answer = await self.run.save(
+            self.messages,
+            said=self.said,
+            calls=tuple(self.changed.values()),
+            applied=self.applied,
+            completes_step=completes_step,
+            calls_settled=calls_settled,
+        )
+        if isinstance(answer, Saved):
+            self.messages, self.said, self.applied = [], [], []
+            self.changed.clear()
+
+    def _tell(self, state: CallState, executed: Executed, *, resumed: bool = False) -> None:
+        result = executed.result
+        message = self._answer(state, result, executed.status)
+        if resumed:
+            self.said.append(ToolCallResumed(state.call.id, result.resumed_payload()))
+        else:
+            self.said.append(
+                ToolCallDone(state.call.id, message.id, result.to_json(), executed.status.value)
+            )
+
+    def _place(self, call_id: CallId | None, role: Role) -> int:
+        """Results stand in their calls' order, behind the message that asked and before any note."""
+        if call_id is None:
+            return -1 if role is Role.ASSISTANT else len(self._places)
+        return self._places[call_id]
+
+    def _answer(self, state: CallState, result: ToolResult, status: CallStatus) -> Message:
+        message = result.as_message(self.run.new_message_id(), state.call.id, state.run_with)
+        self.messages.append(message)
+        self._places[state.call.id] = state.position
+        kept = None if self.side_by_side is None else self.side_by_side.kept_for(state)
+        self.changed[state.call.id] = replace(state, status=status, kept=kept)
+        telemetry.tool_calls.labels(state.call.name, status.value).inc()
+        return message
+
+
+def _subject(event: AgentEvent) -> CallId:
+    """The call that an event of a round is about."""
+    match event:
+        case ToolCallDone(id) | ToolCallResumed(id):
+            return CallId(id)
+        case _:
+            return CallId("")

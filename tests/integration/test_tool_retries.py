@@ -1,0 +1,163 @@
+"""Tools that fail: tried again where that does no harm, and told as they failed last."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.domain.errors import ConfigurationError
+from app.domain.messages import Role
+from app.domain.runs import Cancelled, Done
+from app.llm.scripted import in_order, turn
+from app.runtime.plugins import Plugin
+from app.runtime.ports import Tool, ToolContext
+from app.runtime.state import MergeStrategy, StateKey
+from app.tools.failures import ToolFailed
+from app.tools.functions import tool
+from app.tools.parameters import InvalidArguments
+from tests.support.house import Run, an_agent, of_type, replica
+from tests.support.probes import Probe
+
+pytestmark = pytest.mark.anyio
+
+TRIES: StateKey[list[int], int] = StateKey(
+    "tries", list, lambda value, update: [*value, update], merge=MergeStrategy.COMMUTATIVE
+)
+
+
+class Flaky:
+    """A tool that does what its list says, try by try; the last one again and again."""
+
+    def __init__(self, *tries: Callable[[], Any], retries: int = 2, **options: Any) -> None:
+        self.keys: list[str] = []
+        self.tried = asyncio.Event()
+        self._tries = tries
+        self._options = {"effect": "idempotent", "retries": retries, **options}
+
+    @property
+    def tool(self) -> Tool:
+        async def flaky(ctx: ToolContext) -> Any:
+            self.keys.append(ctx.idempotency_key)
+            ctx.update(TRIES, len(self.keys))
+            self.tried.set()
+            done = self._tries[min(len(self.keys), len(self._tries)) - 1]()
+            return await done if asyncio.iscoroutine(done) else done
+
+        made: Tool = tool(**self._options)(flaky)
+        return made
+
+
+def fails(error: Exception) -> Callable[[], Any]:
+    def failing() -> None:
+        raise error
+
+    return failing
+
+
+async def hangs() -> None:
+    await asyncio.Event().wait()
+
+
+KEYS = Plugin(name="keys", keys=[TRIES])
+
+
+async def outcome_of(url: str, flaky: Flaky) -> tuple[str, dict[str, Any], Run]:
+    """What the model reads of one call, its event, and the run."""
+    script = in_order(turn(Probe(name="flaky").call("c1")), turn("done"))
+    async with replica(url, an_agent(flaky.tool, plugins=[KEYS]), script) as house:
+        run = await house.start()
+        said = await run.finished()
+        [text] = [e.message.text for e in await run.log() if e.message.role is Role.TOOL]
+        [done] = of_type(said, "tool_call_done")
+        stored = (await run.now()).run_state or {}
+    return text, {**done, "state": stored["extensions"].get("tries")}, run
+
+
+async def test_a_call_that_fails_is_tried_again_under_its_key(database_url: str) -> None:
+    flaky = Flaky(fails(ValueError("one")), fails(ValueError("two")), lambda: "three")
+    text, done, _ = await outcome_of(database_url, flaky)
+    assert text == "three"
+    assert len(flaky.keys) == 3
+    assert len(set(flaky.keys)) == 1
+    # What tries that failed wanted to change is gone with them.
+    assert done["state"] == [3]
+
+
+async def test_the_last_try_is_what_the_model_reads(database_url: str) -> None:
+    flaky = Flaky(*(fails(ValueError(word)) for word in ("one", "two", "three", "four")))
+    text, done, _ = await outcome_of(database_url, flaky)
+    assert text == "Execution failed: three"
+    assert done["outcome"] == "failed"
+    assert len(flaky.keys) == 3
+
+
+async def test_a_try_that_takes_too_long_is_a_failure_like_others(database_url: str) -> None:
+    flaky = Flaky(hangs, lambda: "quick", timeout=0.05)
+    text, _, _ = await outcome_of(database_url, flaky)
+    assert (text, len(flaky.keys)) == ("quick", 2)
+
+
+@pytest.mark.parametrize(
+    "error, told",
+    [
+        (InvalidArguments("the city doesn't exist"), "Invalid arguments: the city doesn't exist"),
+        (ToolFailed("gone", "The city is gone.", may_be_retried=False), "[gone] The city is gone."),
+    ],
+)
+async def test_what_the_same_call_would_meet_again_is_not_tried_again(
+    database_url: str, error: Exception, told: str
+) -> None:
+    flaky = Flaky(fails(error))
+    text, _, _ = await outcome_of(database_url, flaky)
+    assert (text, len(flaky.keys)) == (told, 1)
+
+
+async def test_a_failure_with_a_code_is_told_to_programs_too(database_url: str) -> None:
+    flaky = Flaky(fails(ToolFailed("quota", "Try tomorrow.")), retries=0, effect="unsafe")
+    text, done, _ = await outcome_of(database_url, flaky)
+    assert text == "[quota] Try tomorrow."
+    assert done["result"] == {
+        "tool_name": "flaky",
+        "status": "error",
+        "data": {"error": {"code": "quota", "message": "Try tomorrow."}},
+        "message": "[quota] Try tomorrow.",
+    }
+
+
+async def test_a_question_is_no_failure(database_url: str) -> None:
+    probe = Probe(asks=1, effect="idempotent")
+    script = in_order(turn(probe.call("c1")), turn("done"))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        said = await (await house.start()).finished()
+    assert said[-1]["termination"] == {"type": "suspended"}
+    assert len(probe.handed) == 1
+
+
+async def test_a_cancel_does_not_wait_for_the_next_try(database_url: str) -> None:
+    flaky = Flaky(fails(ValueError("again")), retries=10)
+    script = in_order(turn(Probe(name="flaky").call("c1")))
+    async with replica(database_url, an_agent(flaky.tool, plugins=[KEYS]), script) as house:
+        run = await house.start()
+        await asyncio.wait_for(flaky.tried.wait(), 15)
+        await run.cancel("enough")
+        await run.finished()
+        state = (await run.now()).state
+        assert isinstance(state, Done)
+        assert state.termination == Cancelled("enough")
+
+
+@pytest.mark.parametrize("retries, effect", [(1, "unsafe"), (-1, "read"), (11, "read")])
+def test_retries_that_cannot_be_are_refused_at_once(retries: int, effect: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"tool 'later': .*(retries|tried again)"):
+
+        @tool(retries=retries, effect=effect)
+        def later() -> None: ...
+
+
+@pytest.mark.parametrize("effect", ["read", "idempotent"])
+def test_retries_are_part_of_what_is_known_of_a_tool(effect: Any) -> None:
+    @tool(retries=3, effect=effect)
+    def later() -> None: ...
+
+    assert later.descriptor.retries == 3

@@ -1,0 +1,236 @@
+"""One thread in memory, with the commands that people and workers have for it.
+
+A twin of the tables and of their guards, for proofs that want thousands of executions a second. That it
+does what the real ones do is itself under test.
+"""
+
+from dataclasses import replace
+
+from app.clock import new_id
+from app.dispatch.execution import ClaimedRun
+from app.domain.agents import AgentSpec
+from app.domain.checkpoints import materialize_output
+from app.domain.decisions import Answer, Decision, derived_decision_id
+from app.domain.errors import InferenceFailed
+from app.domain.events import CancelRequested, RunCreated, RunFinish, RunStart, TicketDecided
+from app.domain.identity import run_identity
+from app.domain.ids import MessageId, RunId, ThreadId, WorkerId
+from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text
+from app.domain.principals import DEFAULT_TENANT
+from app.domain.runs import (
+    Cancelled,
+    Created,
+    Done,
+    Lineage,
+    MessageInput,
+    MessageOutput,
+    Running,
+    RunRecord,
+    RunStatus,
+    Usage,
+    Waiting,
+    status_reason,
+    termination_to_json,
+)
+from app.domain.tickets import Ticket, TicketStatus
+from app.domain.tool_calls import INTERRUPTED, ToolResult
+from app.runtime.agent import Agents, ResolvedAgent
+from app.runtime.cancellation import Interruption
+from app.runtime.context import ActiveRun, Start
+from app.runtime.loop import Ending, HandedOver, advance, fail
+from tests.support.memory_rows import MemoryRows
+from tests.support.memory_voice import MemoryVoice
+from tests.support.thread_rows import SUBJECT, borders_of
+
+
+class MemoryHouse(MemoryRows):
+    """One thread and its runs, one after the other."""
+
+    is_real = False
+
+    def __init__(self, spec: AgentSpec) -> None:
+        super().__init__(ThreadId(new_id()))
+        self.spec = spec
+        self.inputs: list[Message] = []
+
+    # --- commands -------------------------------------------------------------------------------
+
+    async def start(self, *, here: bool) -> ClaimedRun | None:
+        message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text("go"),))
+        run_id, now = RunId(new_id()), self.clock.now()
+        self.tickets, self.calls, self.inputs = {}, {}, [message]
+        self.record = RunRecord(
+            tenant=DEFAULT_TENANT,
+            id=run_id,
+            thread_id=self.thread_id,
+            agent_id=self.spec.id,
+            agent_version=self.spec.version,
+            state=Created(True),
+            lineage=Lineage(run_id),
+            request={},
+            input=None,
+            output=MessageOutput(),
+            steps=0,
+            usage=Usage(),
+            run_state=None,
+            metadata={},
+            started_by=SUBJECT,
+            attempt=0,
+            dispatch_id=None,
+            losses=0,
+            cancel_requested_at=None,
+            created_at=now,
+            started_at=None,
+            updated_at=now,
+            events_from=len(self.events) + 1,
+        )
+        status = RunStatus.RUNNING if here else RunStatus.CREATED
+        self.say(RunCreated(self.spec.id, status.value, 0, [message.id]))
+        if not here:
+            return None
+        claimed = await self.claim()
+        assert claimed is not None
+        self.say(RunStart(run_identity(self.record)))
+        return replace(claimed, is_announced=True)
+
+    async def claim(self) -> ClaimedRun | None:
+        record = self.record
+        if record.is_done:
+            return None
+        is_lost = isinstance(record.state, Running) and record.state.owner is not None
+        input = record.input
+        if self.inputs:
+            first, ids = len(self.log) + 1, tuple(one.id for one in self.inputs)
+            self.append(self.inputs)
+            self.inputs = []
+            input = MessageInput(MessageRange.of(first, len(self.log)), ids)
+        self.record = replace(
+            record,
+            state=Running(WorkerId(new_id())),
+            attempt=record.attempt + 1,
+            losses=record.losses + is_lost,
+            input=input,
+        )
+        return ClaimedRun(
+            record=self.record,
+            next_seq=len(self.log) + 1,
+            was=record.status,
+            thread_state=self.thread_state,
+        )
+
+    async def release(self, attempt: int) -> None:
+        if self.record.attempt == attempt and isinstance(self.record.state, Running):
+            self.record = replace(self.record, state=Running(None))
+
+    async def decide(self, ticket: Ticket, answer: Answer) -> None:
+        assert self.tickets[ticket.key].status is TicketStatus.OPEN
+        now = self.clock.now()
+        decision_id = derived_decision_id(ticket.key, answer, SUBJECT)
+        decision = Decision(decision_id=decision_id, answer=answer, subject=SUBJECT, at=now)
+        self.tickets[ticket.key] = replace(
+            ticket, status=TicketStatus.DECIDED, decision=decision, updated_at=now
+        )
+        self.say(
+            TicketDecided(
+                ticket.key,
+                ticket.ticket_id,
+                decision_id,
+                answer.action.value,
+                SUBJECT,
+                answer.reason,
+            )
+        )
+
+    async def cancel(self, reason: str | None) -> None:
+        record = self.record
+        if record.is_done:
+            return
+        if record.cancel_requested_at is None:
+            self.record = replace(record, cancel_requested_at=self.clock.now())
+            self.say(CancelRequested(SUBJECT, reason))
+        if isinstance(record.state, Created | Waiting):
+            self._end_at_rest(reason)
+
+    def _end_at_rest(self, reason: str | None) -> None:
+        record, termination = self.record, Cancelled(reason)
+        asked = [ticket for ticket in self.unsettled() if ticket.call_id is not None]
+        first = len(self.log) + 1
+        answers = [
+            LoggedMessage(first + place, _interrupted(ticket)) for place, ticket in enumerate(asked)
+        ]
+        made = materialize_output(
+            answers,
+            run_id=record.id,
+            input=record.input,
+            previous=record.output,
+            step_count=record.steps,
+        )
+        self.append([entry.message for entry in made.messages])
+        self.calls, self.inputs = {}, []
+        self.mark_applied([one.key for one in asked if one.decision is not None])
+        self.void_open()
+        self.record = replace(
+            self.record,
+            state=Done(termination, self.clock.now()),
+            output=made.output,
+            losses=0,
+            run_state=record.run_state or {},
+        )
+        result = {"response": "", "status": "done", "status_reason": status_reason(termination)}
+        finish = RunFinish(run_identity(record), termination_to_json(termination), result)
+        self.say(finish)
+
+    # --- executing ------------------------------------------------------------------------------
+
+    async def load(
+        self,
+        claimed: ClaimedRun,
+        agent: ResolvedAgent,
+        agents: Agents,
+        interruption: Interruption,
+    ) -> tuple[ActiveRun, MemoryVoice]:
+        voice = MemoryVoice(self, claimed.record.attempt, interruption.abandon)
+        run = ActiveRun(
+            record=claimed.record,
+            agent=agent,
+            events=voice,
+            store=voice,
+            interruption=interruption,
+            clock=self.clock,
+            log=list(self.log),
+            next_seq=claimed.next_seq,
+            start=self._where_it_stood(claimed),
+            answers=voice,
+            agents=agents,
+            thread_state=claimed.thread_state,
+        )
+        return run, voice
+
+    def _where_it_stood(self, claimed: ClaimedRun) -> Start:
+        record = claimed.record
+        if record.attempt == 1:
+            return Start(continues=claimed.is_announced)
+        is_open, begun = borders_of(self.events, record)
+        calls = sorted(self.calls.values(), key=lambda kept: kept[0].position)
+        return Start(
+            continues=claimed.was is RunStatus.RUNNING and is_open,
+            step_begun=begun == record.steps + 1,
+            calls=[state for state, _ in calls],
+            marked_at={state.call.id: at for state, at in calls if at is not None},
+            tickets=self.unsettled(),
+        )
+
+    async def advance(self, run: ActiveRun) -> Ending:
+        try:
+            ending = await advance(run)
+        except InferenceFailed as error:
+            return await fail(run, error.kind, error.detail)
+        if isinstance(ending, HandedOver):
+            await self.release(run.record.attempt)
+        return ending
+
+
+def _interrupted(ticket: Ticket) -> Message:
+    assert ticket.call_id is not None
+    result = ToolResult.error(ticket.tool_name, INTERRUPTED)
+    return result.as_message(MessageId(new_id()), ticket.call_id)

@@ -1,0 +1,121 @@
+"""One thread's rows in memory, changed as the tables are: what a checkpoint writes, and under which guards."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from app.clock import SystemClock
+from app.domain.checkpoints import Checkpoint, Said
+from app.domain.events import AgentEvent, event_fields
+from app.domain.ids import ThreadId, TicketKey
+from app.domain.json_values import JsonObject
+from app.domain.messages import LoggedMessage, Message
+from app.domain.runs import Done, Running, RunRecord
+from app.domain.tickets import Ticket, TicketStatus
+from app.domain.tool_calls import CallState, CallStatus
+from tests.support.event_order import Event
+from tests.support.thread_rows import Rows
+
+
+class MemoryRows:
+    """A thread's log and events, and the record, calls and tickets of its newest run."""
+
+    def __init__(self, thread_id: ThreadId) -> None:
+        self.clock = SystemClock()
+        self.thread_id = thread_id
+        self.log: list[LoggedMessage] = []
+        self.events: list[Event] = []
+        self.tickets: dict[TicketKey, Ticket] = {}
+        self.calls: dict[tuple[int, str], tuple[CallState, datetime | None]] = {}
+        self.thread_state: JsonObject = {}
+        self.record: RunRecord
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """What one checkpoint changes, its events apart."""
+        self.mark_applied(checkpoint.applied)
+        names = {one.ticket_id for one in self.tickets.values() if one.status is TicketStatus.OPEN}
+        for ticket in checkpoint.opened:
+            assert ticket.ticket_id not in names, "two open tickets of one name"
+            names.add(ticket.ticket_id)
+            self.tickets[ticket.key] = ticket
+        self.append(checkpoint.messages)
+        self._write_calls(checkpoint)
+        if checkpoint.thread_state is not None:
+            self.thread_state = checkpoint.thread_state
+        state = checkpoint.state
+        self.record = replace(
+            self.record,
+            state=self.record.state if isinstance(state, Running) else state,
+            losses=0,
+            steps=checkpoint.steps,
+            usage=checkpoint.usage,
+            run_state=checkpoint.run_state,
+            output=checkpoint.output,
+        )
+        if isinstance(state, Done):
+            self.void_open()
+
+    def _write_calls(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.calls_settled:
+            self.calls = {}
+            return
+        for state in checkpoint.calls:
+            key = (state.step_index, state.call.id)
+            before = self.calls.get(key, (state, None))[1]
+            is_marked = state.status is CallStatus.RUNNING
+            self.calls[key] = (state, self.clock.now() if is_marked else before)
+
+    def log_events(self, said: Sequence[Said]) -> None:
+        for one in said:
+            event = {
+                "seq": len(self.events) + 1,
+                "thread_id": self.thread_id,
+                "run_id": self.record.id,
+                "event_type": one.event.event_type,
+                **event_fields(one.event),
+            }
+            self.events.append(event if one.step is None else {**event, "step": one.step})
+
+    def unsettled(self) -> list[Ticket]:
+        return [
+            ticket
+            for ticket in self.tickets.values()
+            if ticket.status is TicketStatus.OPEN
+            or (ticket.status is TicketStatus.DECIDED and ticket.applied_at is None)
+        ]
+
+    def has_answer(self, applied: Sequence[TicketKey]) -> bool:
+        return any(
+            one.status is TicketStatus.DECIDED and one.key not in applied
+            for one in self.unsettled()
+        )
+
+    async def rows(self) -> Rows:
+        calls = sorted(self.calls.values(), key=lambda kept: kept[0].position)
+        return Rows(
+            record=self.record,
+            log=tuple(self.log),
+            events=tuple(self.events),
+            tickets=tuple(self.tickets.values()),
+            calls=tuple(state for state, _ in calls),
+            thread_state=self.thread_state,
+        )
+
+    def say(self, event: AgentEvent) -> None:
+        self.log_events([Said(event, None)])
+
+    def append(self, messages: Sequence[Message]) -> None:
+        self.log += [
+            LoggedMessage(len(self.log) + place, message)
+            for place, message in enumerate(messages, 1)
+        ]
+
+    def mark_applied(self, keys: Sequence[TicketKey]) -> None:
+        for key in keys:
+            if self.tickets[key].applied_at is None:
+                self.tickets[key] = replace(self.tickets[key], applied_at=self.clock.now())
+
+    def void_open(self) -> None:
+        for key, ticket in self.tickets.items():
+            if ticket.status is TicketStatus.OPEN:
+                self.tickets[key] = replace(ticket, status=TicketStatus.VOID)

@@ -1,0 +1,65 @@
+"""A run's voice, store and answers in memory, under one attempt and with the guards of the real ones."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from app.domain.checkpoints import Checkpoint, CheckpointAnswer, DecidedMeanwhile, Said, Saved
+from app.domain.errors import OwnershipLost
+from app.domain.events import AgentEvent, merged
+from app.domain.runs import Running, Waiting
+from app.domain.tickets import Ticket
+from tests.support.memory_rows import MemoryRows
+
+
+@dataclass(slots=True)
+class MemoryVoice:
+    """A run's events, store and answers under one attempt."""
+
+    rows: MemoryRows
+    attempt: int
+    on_lost: Callable[[], None]
+    pending: list[Said] = field(default_factory=list)
+    is_lost: bool = False
+
+    def say(self, event: AgentEvent, step: int | None) -> None:
+        if self.pending and self.pending[-1].step == step:
+            joined = merged(self.pending[-1].event, event)
+            if joined is not None:
+                self.pending[-1] = Said(joined, step)
+                return
+        self.pending.append(Said(event, step))
+
+    async def room(self) -> None:
+        if self.is_lost:
+            raise OwnershipLost(self.rows.record.id)
+
+    async def flush(self) -> None:
+        said, self.pending = self.pending, []
+        if self._is_ours():
+            self.rows.log_events(said)
+        else:
+            self._lose()
+
+    async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
+        if not self._is_ours() or (
+            checkpoint.messages and checkpoint.next_seq != len(self.rows.log) + 1
+        ):
+            self._lose()
+            raise OwnershipLost(checkpoint.run_id)
+        if isinstance(checkpoint.state, Waiting) and self.rows.has_answer(checkpoint.applied):
+            return DecidedMeanwhile()
+        self.rows.write(checkpoint)
+        said, self.pending = self.pending, []
+        self.rows.log_events([*said, *checkpoint.said])
+        return Saved()
+
+    async def unapplied(self) -> Sequence[Ticket]:
+        return self.rows.unsettled()
+
+    def _is_ours(self) -> bool:
+        record = self.rows.record
+        return record.attempt == self.attempt and isinstance(record.state, Running)
+
+    def _lose(self) -> None:
+        self.is_lost = True
+        self.on_lost()

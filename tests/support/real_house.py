@@ -1,0 +1,223 @@
+"""One thread in Postgres, with the same commands as its twin in memory, and nobody else at work on it."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.agents.catalog import Catalog
+from app.agents.roster import Roster
+from app.clock import SystemClock, new_id, pause
+from app.control.cancel import cancel
+from app.control.decide import DecisionRequest, decide
+from app.control.desk import Desk, Limits
+from app.control.start import IfThreadMissing, OnActive, StartRequest, ToExecute, start
+from app.dispatch.execution import ClaimedRun, Execution, Workbench
+from app.domain.agents import AgentSpec
+from app.domain.decisions import Answer
+from app.domain.ids import MessageId, RunId, Tenant, ThreadId, WorkerId
+from app.domain.messages import LoggedMessage, Message, Role, Text
+from app.domain.principals import DEFAULT_TENANT
+from app.domain.runs import RunStatus
+from app.domain.tickets import Ticket
+from app.events.frames import Batch
+from app.events.hub import Hub
+from app.events.journal import Journal
+from app.events.outgoing import Outgoing, Publisher
+from app.events.writer import Writer
+from app.llm.scripted import ScriptedModel, in_order
+from app.runtime.agent import Agents, ResolvedAgent
+from app.runtime.cancellation import Interruption
+from app.runtime.context import ActiveRun
+from app.runtime.loop import Ending
+from app.runtime.ports import Tool
+from app.storage import events, hot, messages, runs, tickets, tool_calls
+from app.storage.database import Database, DatabaseOptions
+from tests.support.house import ANN, OneModel
+from tests.support.thread_rows import Rows
+
+_PATIENCE = 15.0
+
+
+class _NobodyElse:
+    """There is no other process to tell."""
+
+    def announce(self, batch: Batch) -> None:
+        pass
+
+
+class Office:
+    """What all houses of one database share: its pools, and the writer at work until it is closed."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        clock, self.publisher = SystemClock(), Publisher(Hub(), _NobodyElse())
+        self.outgoing = Outgoing(database, self.publisher, clock)
+        self.writer = Writer(database, self.publisher, self.outgoing, clock)
+        self._writing = asyncio.get_running_loop().create_task(self.writer.run())
+
+    @staticmethod
+    async def open(url: str) -> "Office":
+        return Office(await Database.open(url, DatabaseOptions(pool_size=2, hot_pool_size=3)))
+
+    async def close(self) -> None:
+        self._writing.cancel()
+        await asyncio.wait({self._writing})
+        await self.database.close()
+
+
+@dataclass(slots=True)
+class RealVoice:
+    """A run's journal, and a way to wait until it is written."""
+
+    writer: Writer
+    journal: Journal
+
+    async def flush(self) -> None:
+        async with asyncio.timeout(_PATIENCE):
+            while self.journal._pending and not self.journal.lost.is_set():
+                self.writer._wake(self.journal)
+                await pause(0.0005)
+            await self.journal._flushed.wait()
+
+
+class RealHouse:
+    """One thread and its runs, one after the other."""
+
+    is_real = True
+
+    def __init__(self, office: Office, spec: AgentSpec, tools: Mapping[str, Tool]) -> None:
+        self.office = office
+        self.spec = spec
+        self.thread_id = ThreadId(new_id())
+        self.run_id = RunId("")
+        database, clock = office.database, SystemClock()
+        catalog = Catalog(agents={spec.id: spec}, models={}, tools=tools, plugins={})
+        roster = Roster(catalog, OneModel(ScriptedModel("scripted", in_order())), database)
+        self._bench = Workbench(database=database, writer=office.writer, roster=roster, clock=clock)
+        self._execution: Execution
+        self._desk = Desk(
+            database=database,
+            outgoing=office.outgoing,
+            publisher=office.publisher,
+            hub=Hub(),
+            clock=clock,
+            roster=roster,
+            limits=Limits(),
+            announce_cancel=self._announce_nothing,
+            heartbeat_timeout=_PATIENCE,
+        )
+
+    # --- commands -------------------------------------------------------------------------------
+
+    async def start(self, *, here: bool) -> ClaimedRun | None:
+        message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text("go"),))
+        request = StartRequest(
+            agent_id=self.spec.id,
+            thread_id=self.thread_id,
+            run_id=None,
+            messages=(message,),
+            on_active=OnActive.REJECT,
+            if_thread_missing=IfThreadMissing.CREATE,
+            metadata={},
+            digest="go",
+        )
+        worker = WorkerId(new_id()) if here else None
+        started = await start(self._desk, ANN, request, worker=worker)
+        self.run_id = started.record.id
+        if not isinstance(started, ToExecute):
+            return None
+        first = started.first_message_seq
+        log = tuple(LoggedMessage(first + place, m) for place, m in enumerate(started.messages))
+        return ClaimedRun(
+            record=started.record,
+            next_seq=first + len(log),
+            was=RunStatus.CREATED,
+            log=log if first == 1 else None,
+            is_announced=True,
+            thread_state=started.thread_state,
+        )
+
+    async def claim(self) -> ClaimedRun | None:
+        """By a worker that never shows a heartbeat, so that whoever comes next may claim as well."""
+        claimed = await hot.claim(
+            self.office.database.hot,
+            DEFAULT_TENANT,
+            self.thread_id,
+            self.run_id,
+            WorkerId(new_id()),
+            _PATIENCE,
+        )
+        if claimed is None:
+            return None
+        return ClaimedRun(
+            record=claimed.record,
+            next_seq=claimed.next_message_seq,
+            was=claimed.was,
+            thread_state=claimed.thread_state,
+        )
+
+    async def decide(self, ticket: Ticket, answer: Answer) -> None:
+        request = DecisionRequest(
+            ticket=ticket.key, answer=answer, decision_id=None, args_digest=None
+        )
+        await decide(self._desk, ANN, self.run_id, [request], deliver=False)
+
+    async def cancel(self, reason: str | None) -> None:
+        await cancel(self._desk, ANN, self.run_id, reason=reason)
+
+    async def _announce_nothing(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
+        """Whether the owner hears of it is the script's to say."""
+
+    # --- executing ------------------------------------------------------------------------------
+
+    async def load(
+        self,
+        claimed: ClaimedRun,
+        agent: ResolvedAgent,
+        agents: Agents,
+        interruption: Interruption,
+    ) -> tuple[ActiveRun, RealVoice]:
+        record, writer = claimed.record, self.office.writer
+        self._execution = Execution(self._bench, claimed, asyncio.Event(), interruption)
+        journal = writer.journal(
+            record.tenant, record.thread_id, record.id, record.attempt, interruption.abandon
+        )
+        run = await self._execution._load(journal, agent)
+        run.agents = agents
+        return run, RealVoice(writer, journal)
+
+    async def advance(self, run: ActiveRun) -> Ending:
+        return await self._execution._advance(run)
+
+    async def rows(self) -> Rows:
+        database = self.office.database
+        stretch = await events.read_after(
+            database.hot, DEFAULT_TENANT, self.thread_id, 0, limit=100_000
+        )
+        calls = await tool_calls.of_open_step(database.hot, DEFAULT_TENANT, self.run_id)
+        async with database.reading() as connection:
+            record = await runs.get(connection, DEFAULT_TENANT, self.run_id)
+            asked = await tickets.of_run(connection, DEFAULT_TENANT, self.run_id)
+        assert record is not None
+        state = await database.hot.fetchval(
+            "SELECT state::text FROM threads WHERE id = $1", self.thread_id
+        )
+        return Rows(
+            record=record,
+            log=await messages.history(database.hot, DEFAULT_TENANT, self.thread_id),
+            events=[
+                {
+                    "seq": event.seq,
+                    "thread_id": self.thread_id,
+                    "run_id": event.run_id,
+                    "event_type": event.event_type,
+                    **json.loads(event.body),
+                    **({} if event.step is None else {"step": event.step}),
+                }
+                for event in stretch.events
+            ],
+            tickets=asked,
+            calls=[state for state, _ in calls],
+            thread_state=json.loads(state or "{}"),
+        )

@@ -1,0 +1,49 @@
+"""Two agents that pass a run to and fro, and count the steps that they have ended."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from app.domain.agents import AgentSpec
+from app.domain.ids import AgentId, AgentVersion
+from app.llm.scripted import Script
+from app.runtime.agent import ResolvedAgent, Unresolvable
+from app.runtime.plugins import HandOff, HookView, Phase, Plugin, PluginSet, Request
+from app.runtime.state import Change, StateKey
+from tests.support.watching import Watch, WatchedModel, WatchedTool
+
+TEAM = (AgentId("tester"), AgentId("other"))
+STEPS_ENDED: StateKey[int, int] = StateKey(
+    "test.steps_ended", lambda: 0, apply=lambda before, more: before + more
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """The agents as one execution finds them; each passes the run on after the steps that say so."""
+
+    spec: AgentSpec
+    tools: Mapping[str, WatchedTool]
+    script: Script
+    passes: frozenset[int]
+    watch: Watch
+
+    async def at_version(
+        self, agent_id: AgentId, version: AgentVersion | None
+    ) -> ResolvedAgent | Unresolvable:
+        assert agent_id in TEAM
+        return ResolvedAgent(
+            spec=replace(self.spec, id=agent_id),
+            model=WatchedModel(agent_id, self.script, self.watch),
+            tools=dict(self.tools),
+            plugins=PluginSet([self._plugin(agent_id)]),
+        )
+
+    def _plugin(self, agent_id: AgentId) -> Plugin:
+        async def pass_on(view: HookView) -> Sequence[Request]:
+            await self.watch.point()
+            await self.watch.a_moment()
+            counted = Change(STEPS_ENDED, 1)
+            other = TEAM[1 - TEAM.index(agent_id)]
+            return [counted, HandOff(other)] if view.steps in self.passes else [counted]
+
+        return Plugin(name="relay", keys=(STEPS_ENDED,), hooks={Phase.STEP_END: pass_on})

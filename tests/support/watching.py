@@ -1,0 +1,233 @@
+"""An execution under a test's hand: every place where the loop waits for the world is a numbered point.
+
+At a point a worker can be killed, robbed of its run, told to stop or to hand over, and people can answer.
+What a point is doesn't depend on time, so that the same script ends in the same rows each time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Saved
+from app.domain.events import AgentEvent
+from app.domain.ids import CallId
+from app.domain.json_values import Json
+from app.domain.tickets import Ticket
+from app.domain.tool_calls import (
+    Effect,
+    ResumeMode,
+    SuspensionRequest,
+    ToolDescriptor,
+    ToolResult,
+)
+from app.llm.scripted import Script, ScriptedModel
+from app.runtime.cancellation import Interruption
+from app.runtime.context import ActiveRun
+from app.runtime.ports import (
+    Answers,
+    CheckpointStore,
+    LiveEvents,
+    ModelChunk,
+    ModelRequest,
+    ToolContext,
+)
+
+PATIENCE = 10.0
+
+
+class Witness(Protocol):
+    """Who is told what the loop does, and objects."""
+
+    def asked(self, agent: str, request: ModelRequest) -> None: ...
+    def committed(self, checkpoint: Checkpoint) -> None: ...
+    def handed(self, arguments: Json, context: ToolContext) -> None: ...
+    def returned(self, result: ToolResult, context: ToolContext) -> None: ...
+
+
+Stimulus = Callable[["Watch", bool], Awaitable[None]]
+"""What happens at a point; whether a wish could break what is under way there."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """One execution's points, and what shall happen at them."""
+
+    witness: Witness
+    stimuli: Mapping[int, Stimulus]
+    is_eager: bool
+    """What is said is durable by the next point, instead of with the next checkpoint; and a wish is
+    heard at the next point, instead of when something really takes its time."""
+    interruption: Interruption = field(default_factory=Interruption)
+    flush: Callable[[], Awaitable[None]] = field(init=False)
+    points: int = 0
+    is_dead: bool = False
+    _task: "asyncio.Task[Any] | None" = None
+
+    async def run(self, work: Awaitable[Any]) -> Any:
+        """What the work comes to; None when its worker was killed over it."""
+
+        failures: list[Exception] = []
+
+        async def at_work() -> Any:
+            try:
+                return await work
+            except Exception as error:  # noqa: BLE001  out of the group it goes as it is
+                failures.append(error)
+
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+            self._task = group.create_task(at_work())
+        for failure in failures:
+            raise failure
+        return None if self._task.cancelled() else self._task.result()
+
+    async def point(self, *, breakable: bool = False) -> None:
+        if self.is_dead:
+            await self._never()
+        self.points += 1
+        stimulus = self.stimuli.get(self.points)
+        if stimulus is not None:
+            if self.is_eager:
+                await self.flush()
+            await stimulus(self, breakable)
+        if breakable and self.is_eager and self.interruption.wish is not None:
+            await self.a_moment()
+
+    async def a_moment(self) -> None:
+        """Long enough for a wish to break in, where it may."""
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            turned = asyncio.Event()
+            loop.call_soon(turned.set)
+            await turned.wait()
+
+    async def kill(self) -> None:
+        """As by kill -9: nothing more is done by whoever stands here."""
+        assert self._task is not None
+        self.is_dead = True
+        self._task.cancel()
+        await self._never()
+
+    async def hang(self) -> None:
+        """Something slow, that only a wish can break."""
+        async with asyncio.timeout(PATIENCE / 2):
+            await self._never()
+
+    async def _never(self) -> None:
+        await asyncio.Event().wait()
+
+
+@dataclass(slots=True)
+class WatchedVoice:
+    """The store, the events and the answers of an execution, with a point around each."""
+
+    watch: Watch
+    store: CheckpointStore
+    events: LiveEvents
+    answers: Answers
+
+    async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
+        await self.watch.point()
+        answer = await self.store.commit(checkpoint)
+        if isinstance(answer, Saved):
+            self.watch.witness.committed(checkpoint)
+        await self.watch.point()
+        return answer
+
+    async def unapplied(self) -> Sequence[Ticket]:
+        await self.watch.point()
+        return await self.answers.unapplied()
+
+    def say(self, event: AgentEvent, step: int | None) -> None:
+        if not self.watch.is_dead:
+            self.events.say(event, step)
+
+    async def room(self) -> None:
+        if self.watch.is_eager:
+            await self.watch.flush()
+        await self.events.room()
+
+
+@dataclass(slots=True)
+class WatchedModel:
+    """Plays a script, with a point before each thing it says. It is called like its agent."""
+
+    name: str
+    script: Script
+    watch: Watch
+
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest
+    ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
+        self.watch.witness.asked(self.name, request)
+        async with (
+            ScriptedModel(self.name, self.script).stream(request) as chunks,
+            aclosing(self._paced(chunks)) as paced,  # type: ignore[type-var]  # is a generator
+        ):
+            yield paced
+
+    async def _paced(
+        self, chunks: AsyncIterator[Sequence[ModelChunk]]
+    ) -> AsyncIterator[Sequence[ModelChunk]]:
+        await self.watch.point(breakable=True)
+        async for chunk in chunks:
+            yield chunk
+            await self.watch.point(breakable=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class WatchedTool:
+    """A tool with a point before it does anything, and one when it has; the first `asks` times that it
+    gets a call it asks a person instead."""
+
+    name: str
+    effect: Effect
+    asks: int = 0
+    fails: bool = False
+    mode: ResumeMode = ResumeMode.REPLAY_TOOL_CALL
+    times: dict[str, int] = field(default_factory=dict)
+    watch: Watch | None = None
+
+    @property
+    def descriptor(self) -> ToolDescriptor:
+        return ToolDescriptor(
+            name=self.name, description=self.name, parameters={}, effect=self.effect
+        )
+
+    def invalid_arguments(self, arguments: Json) -> str | None:
+        return None if isinstance(arguments, dict) else "an object is needed"
+
+    async def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        assert self.watch is not None
+        await self.watch.point(breakable=True)
+        self.watch.witness.handed(arguments, context)
+        times = self.times[context.idempotency_key] = 1 + self.times.get(context.idempotency_key, 0)
+        context.stream_output(f"{self.name} at work")
+        result = self._result(times, arguments, context.call_id)
+        await self.watch.point(breakable=True)
+        self.watch.witness.returned(result, context)
+        return result
+
+    def _result(self, times: int, arguments: dict[str, Any], call_id: CallId) -> ToolResult:
+        if times <= self.asks:
+            asked = SuspensionRequest(f"Question {times}?", action="ask", resume_mode=self.mode)
+            return ToolResult.suspended(self.name, asked)
+        if self.fails:
+            return ToolResult.error(self.name, f"{self.name} can't do {call_id}")
+        return ToolResult.success(self.name, {"did": call_id, "with": arguments, "times": times})
+
+
+def watch_over(
+    run: ActiveRun,
+    watch: Watch,
+    tools: Iterable[WatchedTool],
+    flush: Callable[[], Awaitable[None]],
+) -> None:
+    """Put points around everything that a loaded run will touch."""
+    watch.flush = flush
+    voice = WatchedVoice(watch, run.store, run.events, run.answers)
+    run.store = run.events = run.answers = voice
+    for tool in tools:
+        tool.watch = watch

@@ -1,0 +1,105 @@
+"""A journal bounds what waits for the database, whoever is chatty: by what it holds, and by its number."""
+
+import asyncio
+
+import pytest
+
+from app.domain.checkpoints import Checkpoint, CheckpointAnswer
+from app.domain.errors import OwnershipLost
+from app.domain.events import (
+    LARGEST_DELTA,
+    ActivitySnapshot,
+    AgentEvent,
+    ReasoningDelta,
+    StepEnd,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStreamDelta,
+)
+from app.domain.ids import RunId, Tenant, ThreadId
+from app.events.journal import MOST_WAITING, PER_EVENT, Journal
+
+pytestmark = pytest.mark.anyio
+
+PIECE = "x" * LARGEST_DELTA
+
+
+def a_journal() -> Journal:
+    """Nobody takes what it holds but the test."""
+
+    def never_saved(journal: Journal, _: Checkpoint) -> "asyncio.Future[CheckpointAnswer]":
+        raise AssertionError(f"nothing is saved of {journal.run_id}")
+
+    return Journal(
+        tenant=Tenant("tenant"),
+        thread_id=ThreadId("thread"),
+        run_id=RunId("run"),
+        attempt=1,
+        wake=lambda _: None,
+        wake_soon=lambda _: None,
+        save=never_saved,
+        on_lost=lambda: None,
+    )
+
+
+async def has_room(journal: Journal) -> bool:
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(journal.room())
+        done, _ = await asyncio.wait({waiting}, timeout=0.01)
+        waiting.cancel()
+    return bool(done)
+
+
+@pytest.mark.parametrize(
+    "event, enough, too_many",
+    [
+        (TextDelta(PIECE), 15, 1),
+        (ReasoningDelta(PIECE), 15, 1),
+        (ToolCallDelta("call", PIECE), 15, 1),
+        (ToolCallStreamDelta("call", "tool", PIECE), 15, 1),
+        (ActivitySnapshot("call", "plan", {"steps": [PIECE]}, True), 15, 1),
+        (TextDelta("word " * 20), MOST_WAITING // 100 - 100, 101),
+        (StepEnd(), MOST_WAITING // PER_EVENT, 1),
+    ],
+    ids=["text", "reasoning", "arguments", "output", "activity", "joined", "many"],
+)
+async def test_whoever_says_too_much_waits_until_it_is_taken(
+    event: AgentEvent, enough: int, too_many: int
+) -> None:
+    journal = a_journal()
+    for _ in range(enough):
+        journal.say(event, 1)
+    assert await has_room(journal)
+    for _ in range(too_many):
+        journal.say(event, 1)
+    assert not await has_room(journal)
+    taken = journal.take()
+    assert await has_room(journal)
+    journal.put_back(taken)
+    assert not await has_room(journal)
+
+
+async def test_whoever_waits_goes_on_once_it_is_taken() -> None:
+    journal = a_journal()
+    for _ in range(MOST_WAITING // LARGEST_DELTA + 1):
+        journal.say(TextDelta(PIECE), 1)
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(journal.room())
+        tasks.create_task(take_when_waited_for(journal, waiting))
+
+
+async def take_when_waited_for(journal: Journal, waiting: "asyncio.Task[None]") -> None:
+    assert not waiting.done()
+    journal.put_back(journal.take())
+    await asyncio.wait({waiting}, timeout=0.01)
+    assert not waiting.done(), "what was put back waits as well"
+    journal.take()
+
+
+async def test_whoever_is_not_heard_any_more_does_not_wait() -> None:
+    journal = a_journal()
+    for _ in range(MOST_WAITING // LARGEST_DELTA + 1):
+        journal.say(TextDelta(PIECE), 1)
+    journal.lose()
+    with pytest.raises(OwnershipLost):
+        await asyncio.wait_for(journal.room(), 5)

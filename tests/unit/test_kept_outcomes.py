@@ -1,0 +1,62 @@
+"""Outcomes that are kept until they are told come back as they were."""
+
+import json
+
+import pytest
+
+from app.domain.ids import CallId
+from app.domain.messages import ToolCall
+from app.domain.tool_calls import (
+    CallState,
+    CallStatus,
+    Effect,
+    KeptOutcome,
+    ResumeMode,
+    SuspensionRequest,
+    ToolResult,
+    kept_from_json,
+    kept_to_json,
+)
+
+ASKED = SuspensionRequest(
+    "Sure?", "check", ResumeMode.PASS_DECISION_TO_TOOL, {"type": "boolean"}, "confirm"
+)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        KeptOutcome(ToolResult.success("pay", {"n": [1]}, "paid")),
+        KeptOutcome(ToolResult.success("pay", None).with_metadata(fee=1), (("seen", {"n": 1}),)),
+        KeptOutcome(ToolResult.error_with_code("pay", "sold_out", "None are left.")),
+        KeptOutcome(ToolResult.suspended("pay", ASKED)),
+        KeptOutcome(None, (("seen", 1), ("seen", None))),
+    ],
+)
+def test_an_outcome_comes_back_as_it_was(kept: KeptOutcome) -> None:
+    assert kept_from_json("pay", json.loads(json.dumps(kept_to_json(kept)))) == kept
+
+
+@pytest.mark.parametrize(
+    "status, kept, answered",
+    [
+        (CallStatus.RUNNING, None, False),
+        (CallStatus.SUCCEEDED, None, True),
+        (CallStatus.SUCCEEDED, KeptOutcome(ToolResult.success("pay", 1)), False),
+        (CallStatus.SUCCEEDED, KeptOutcome(None, (("seen", 1),)), True),
+        (CallStatus.SUSPENDED, KeptOutcome(ToolResult.suspended("pay", ASKED)), False),
+    ],
+)
+def test_a_call_is_answered_once_its_result_is_told(
+    status: CallStatus, kept: KeptOutcome | None, answered: bool
+) -> None:
+    state = CallState(
+        call=ToolCall(CallId("c1"), "pay", {}),
+        step_index=0,
+        position=0,
+        status=status,
+        effect=Effect.UNSAFE,
+        idempotency_key="run:0:c1",
+        kept=kept,
+    )
+    assert state.is_answered is answered

@@ -1,0 +1,147 @@
+"""Who is asked again after which pause, and when nobody is."""
+
+import pytest
+
+from app.domain.errors import InferenceFailed
+from app.domain.failures import FailureKind, failed
+from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
+from app.runtime.recovery import (
+    CONNECTION_RESET,
+    IDLE_STALL,
+    Plan,
+    cause_of,
+    idle_limit,
+    pause_before_recovery,
+    plan_for,
+)
+from app.runtime.retries import LONGEST_WAIT, Attempts
+
+BROKEN = failed(FailureKind.PROVIDER, "it broke")
+BUSY = failed(FailureKind.OVERLOADED, "come back later")
+SHUT = failed(FailureKind.MODEL_UNAVAILABLE, "not asked for a while")
+POLICY = RetryPolicy(max_retries=6)
+
+
+def limited(retry_after: float) -> InferenceFailed:
+    return failed(FailureKind.RATE_LIMITED, "slow down", retry_after=retry_after)
+
+
+def test_pauses_double_up_to_a_cap() -> None:
+    attempts = Attempts(["a"], POLICY)
+    assert [attempts.pause_after(BROKEN) for _ in range(6)] == [0.5, 1, 2, 4, 8, 8]
+
+
+def test_an_overloaded_provider_gets_more_time() -> None:
+    attempts = Attempts(["a"], POLICY)
+    assert [attempts.pause_after(BUSY) for _ in range(3)] == [2, 4, 8]
+
+
+def test_the_longer_of_backoff_and_retry_after_counts() -> None:
+    attempts = Attempts(["a"], POLICY)
+    assert attempts.pause_after(limited(7)) == 7
+    assert attempts.pause_after(limited(0.1)) == 1
+    assert attempts.pause_after(limited(LONGEST_WAIT)) == LONGEST_WAIT
+
+
+def test_too_long_a_wait_goes_to_the_next_model_and_then_fails() -> None:
+    attempts = Attempts(["a", "b"], POLICY)
+    assert (attempts.pause_after(limited(LONGEST_WAIT + 1)), attempts.model) == (0, "b")
+    with pytest.raises(InferenceFailed, match="asks to wait 61 s") as caught:
+        attempts.pause_after(limited(LONGEST_WAIT + 1))
+    assert (caught.value.kind, caught.value.retry_after) == ("rate_limited", 61)
+
+
+def test_each_model_has_the_same_number_of_retries() -> None:
+    attempts = Attempts(["a", "b"], RetryPolicy(max_retries=1))
+    asked = [attempts.model]
+    for _ in range(3):
+        attempts.pause_after(BROKEN)
+        asked.append(attempts.model)
+    assert asked == ["a", "a", "b", "b"]
+    with pytest.raises(InferenceFailed) as caught:
+        attempts.pause_after(BROKEN)
+    assert caught.value is BROKEN
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        FailureKind.CONTEXT_OVERFLOW,
+        FailureKind.INVALID_REQUEST,
+        FailureKind.UNAUTHORIZED,
+        FailureKind.MODEL_NOT_FOUND,
+        FailureKind.CONTENT_FILTERED,
+        FailureKind.ALL_MODELS_UNAVAILABLE,
+    ],
+)
+def test_a_permanent_failure_stops_at_once_also_at_a_fallback(kind: FailureKind) -> None:
+    assert not kind.retryable
+    assert not kind.counted
+    attempts = Attempts(["a", "b", "c"], RetryPolicy(max_retries=0))
+    attempts.pause_after(BROKEN)
+    with pytest.raises(InferenceFailed) as caught:
+        attempts.pause_after(failed(kind, "no"))
+    assert caught.value.kind == kind
+
+
+def test_a_model_that_is_shut_is_skipped_without_a_pause() -> None:
+    attempts = Attempts(["a", "b"], POLICY)
+    assert (attempts.pause_after(SHUT), attempts.model) == (0, "b")
+    with pytest.raises(InferenceFailed) as caught:
+        attempts.pause_after(SHUT)
+    assert caught.value.kind == "all_models_unavailable"
+    assert "a, b" in caught.value.detail
+
+
+def test_what_really_went_wrong_is_told_when_the_rest_is_shut() -> None:
+    attempts = Attempts(["a", "b"], RetryPolicy(max_retries=0))
+    attempts.pause_after(BUSY)
+    with pytest.raises(InferenceFailed) as caught:
+        attempts.pause_after(SHUT)
+    assert caught.value is BUSY
+
+
+def test_an_answer_that_began_gives_its_model_all_retries_back() -> None:
+    attempts = Attempts(["a", "b"], RetryPolicy(max_retries=1))
+    for _ in range(5):
+        attempts.pause_after(BROKEN)
+        attempts.begun()
+    assert attempts.model == "a"
+
+
+def test_plans_keep_whatever_was_whole() -> None:
+    assert plan_for(has_whole_calls=True, text="") is Plan.RUN_CALLS
+    assert plan_for(has_whole_calls=False, text="so far") is Plan.CONTINUE
+    assert plan_for(has_whole_calls=False, text=" \n") is Plan.START_OVER
+
+
+def test_causes_have_names() -> None:
+    assert cause_of(failed(FailureKind.TIMEOUT, "")) == IDLE_STALL
+    assert cause_of(failed(FailureKind.STREAM_INTERRUPTED, "")) == CONNECTION_RESET
+    assert cause_of(BUSY) == "provider overloaded mid-stream"
+
+
+def test_pauses_of_recovery() -> None:
+    policy = RetryPolicy()
+    assert pause_before_recovery(IDLE_STALL, 3, policy) == 0.2
+    made = [pause_before_recovery(CONNECTION_RESET, count, policy) for count in range(6)]
+    assert made == [0.5, 1, 2, 4, 8, 8]
+
+
+@pytest.mark.parametrize(
+    "model, options, limit",
+    [
+        ("gpt-5.4-mini", InferenceOptions(), 60),
+        ("foo1-large", InferenceOptions(), 60),
+        ("o3-mini", InferenceOptions(), 120),
+        ("openai/o4", InferenceOptions(), 120),
+        ("kimi-thinking", InferenceOptions(), 120),
+        ("x", InferenceOptions(reasoning_effort="high"), 120),
+        ("x", InferenceOptions(reasoning_effort=ThinkingBudget(9)), 120),
+        ("x", InferenceOptions(reasoning_effort="none"), 60),
+    ],
+)
+def test_models_that_think_may_be_silent_for_longer(
+    model: str, options: InferenceOptions, limit: float
+) -> None:
+    assert idle_limit(RetryPolicy(), model, options) == limit
