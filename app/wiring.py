@@ -15,6 +15,7 @@ from app.agents.resolve import models_of
 from app.agents.roster import Roster
 from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
+from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
@@ -154,6 +155,7 @@ async def _furnish(
         heartbeat_timeout=settings.heartbeat_timeout,
     )
     liveness = Liveness(database, worker, role=settings.role, interval=settings.heartbeat_interval)
+    deadlines = Deadlines(desk, interval=settings.sweep_interval)
     sweeper = Sweeper(
         database,
         roster,
@@ -169,6 +171,7 @@ async def _furnish(
     await liveness.beat()
     background.start(liveness.run())
     background.start(sweeper.run())
+    background.start(deadlines.run())
     background.start(worker.run())
 
     async def handle(key: RunKey, dispatch_id: str) -> Handled:
@@ -184,6 +187,7 @@ async def _furnish(
     async def go_to_rest() -> None:
         queue.stop()
         sweeper.stop()
+        deadlines.stop()
         await worker.stop(settings.handover_grace)
         await liveness.stop()
 

@@ -30,7 +30,7 @@ from app.domain.runs import (
     termination_to_json,
     waiting_reason,
 )
-from app.domain.tickets import Ticket, waiting_to_json
+from app.domain.tickets import Ticket, TicketStatus, waiting_to_json
 from app.events.journal import Journal
 from app.events.writer import Writer
 from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
@@ -289,7 +289,7 @@ class Execution:
             if not start.calls:
                 journal.say(StreamReset("agent_version_unavailable"), record.steps + 1)
             journal.say(StepEnd(), record.steps + 1)
-        still_open = [ticket for ticket in start.tickets if ticket.decision is None]
+        still_open = [ticket for ticket in start.tickets if ticket.status is TicketStatus.OPEN]
         finish = RunFinish(
             identity=identity,
             termination=SUSPENDED,

@@ -73,6 +73,10 @@ def derived_decision_id(ticket_key: str, answer: Answer, subject: str) -> str:
     return digest([ticket_key, answer.action.value, answer.payload, subject])
 
 
+EXPIRED = "Expired: nobody answered in time"
+"""What the model reads when nobody did. That isn't a denial: it may ask again."""
+
+
 def denial(answer: Answer) -> str:
     """What the model reads after a rejection."""
     return f"Denied: {answer.reason or 'a person rejected this call'}"

@@ -281,6 +281,7 @@ tickets = Table(
     Column("expires_at", _time),
     Column("on_expiry", Text),
     Column("remind_at", _time),
+    Column("reminders", Integer, nullable=False, server_default=text("0")),
     Column("approvers", JSONB(none_as_null=True)),
     Column("applied_at", _time),
     Column("created_at", _time, nullable=False, server_default=_now),

@@ -23,6 +23,9 @@ def upgrade() -> None:
 def _tickets() -> None:
     op.add_column("tickets", sa.Column("approvers", _JSON))
     op.add_column("tickets", sa.Column("remind_at", sa.DateTime(timezone=True)))
+    op.add_column(
+        "tickets", sa.Column("reminders", sa.Integer(), server_default=sa.text("0"), nullable=False)
+    )
     op.create_index(
         "tickets_due",
         "tickets",
@@ -131,5 +134,6 @@ def downgrade() -> None:
     op.drop_index(op.f("tickets_tenant_agent_id_tool_name_created_at_idx"), table_name="tickets")
     op.drop_index("tickets_to_remind_of", table_name="tickets")
     op.drop_index("tickets_due", table_name="tickets")
+    op.drop_column("tickets", "reminders")
     op.drop_column("tickets", "remind_at")
     op.drop_column("tickets", "approvers")

@@ -105,8 +105,7 @@ async def test_bad_input_gets_its_problem_and_changes_nothing(
     the_problem(response, int(status), code)
     after = dict(await all_rows(served_database))
     if code in NOTED:
-        (many, _), (more, _) = before.pop("decisions"), after.pop("decisions")
-        assert more in (many, many + 1)
+        assert len(set(after.pop("decisions")) - set(before.pop("decisions"))) <= 1
     assert after == before
 
 

@@ -14,6 +14,7 @@ from app.control.cancel import CancelAnswer, cancel
 from app.control.decide import Decided, DecisionRequest
 from app.control.desk import Desk, Limits
 from app.control.start import IfThreadMissing, OnActive, StartRequest
+from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
@@ -158,6 +159,7 @@ class Replica:
         bench = Workbench(database=database, writer=self.writer, roster=self.roster, clock=clock)
         self.worker = Worker(bench, self.me, slots=slots, heartbeat_timeout=PATIENCE)
         self.liveness = Liveness(database, self.worker, role="all", interval=0.5)
+        self.deadlines = Deadlines(self.desk, interval=FOLLOW_UP)
         self.sweeper = Sweeper(
             database, self.roster, interval=FOLLOW_UP, heartbeat_timeout=PATIENCE
         )
@@ -178,6 +180,7 @@ class Replica:
             self._look_for_lost_hints(),
             self.liveness.run(),
             self.sweeper.run(),
+            self.deadlines.run(),
             self.queue.work(),
         ]
         self._tasks = [tasks.create_task(one) for one in work]
@@ -206,6 +209,7 @@ class Replica:
         """Broken off, the queue's library would leave tasks behind that nobody owns."""
         self.queue.stop()
         self.sweeper.stop()
+        self.deadlines.stop()
         await asyncio.wait({self._tasks[-1]}, timeout=PATIENCE)
 
     async def _end(self, *, is_dead: bool = False) -> None:
