@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import telemetry
+from app.clock import new_id
 from app.control.desk import Desk
 from app.control.reading import run_not_found
 from app.domain.decisions import Action, Answer, Decision, DecisionEffect, derived_decision_id
@@ -24,15 +25,21 @@ from app.domain.errors import (
     Refusal,
 )
 from app.domain.events import TicketDecided, TicketVoted
-from app.domain.ids import RunId
+from app.domain.ids import RuleId, RunId
 from app.domain.json_values import digest
 from app.domain.principals import Principal, Scope
+from app.domain.remembered_rules import (
+    BEHAVIORS,
+    Remember,
+    RememberedRule,
+    rule_of_answer,
+)
 from app.domain.runs import RunRecord, RunStatus
-from app.domain.tickets import Ticket, TicketStatus
+from app.domain.tickets import Ticket, TicketKind, TicketStatus
 from app.events.outgoing import Transaction
 from app.runtime.agent import Unresolvable
 from app.runtime.handoff import agent_at_work
-from app.storage import deliveries, runs, threads, tickets
+from app.storage import deliveries, rules, runs, threads, tickets
 from app.storage.database import Connection
 from app.storage.runs import RunKey
 from app.tools.frontend import with_frontend_tools
@@ -50,6 +57,7 @@ class DecisionRequest:
     answer: Answer
     decision_id: str | None
     args_digest: str | None
+    remember: Remember | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,8 @@ class DecisionResult:
     is_duplicate: bool = False
     votes_missing: int = 0
     """People who have to give the same answer before it counts."""
+    rule: RememberedRule | None = None
+    """What the answer means for calls to come."""
 
     @property
     def counts(self) -> bool:
@@ -189,7 +199,37 @@ async def _judge(
         decision_id=decision_id, answer=answer, subject=principal.subject, at=transaction.now
     )
     missing = _missing(ticket, [*given, decision], answer)
-    return DecisionResult(ticket, decision, votes_missing=missing)
+    rule = _remembered(ticket, decision, request.remember)
+    return DecisionResult(ticket, decision, votes_missing=missing, rule=rule)
+
+
+def _remembered(
+    ticket: Ticket, decision: Decision, remember: Remember | None
+) -> RememberedRule | None:
+    """A call that is let pass by people who were chosen for it can't let others pass by itself."""
+    action = decision.answer.action
+    if remember is None:
+        return None
+    if ticket.kind is not TicketKind.APPROVAL or action not in BEHAVIORS:
+        raise Invalid(
+            "remember_not_allowed",
+            f"Only approving or rejecting a call can be remembered, not this answer to "
+            f"{ticket.ticket_id!r}.",
+        )
+    if action is Action.APPROVE and ticket.terms.approvers is not None:
+        raise Invalid(
+            "remember_not_allowed",
+            f"Each call of {ticket.tool_name!r} needs its own approval, by the agent's rules.",
+        )
+    return rule_of_answer(
+        ticket,
+        action,
+        remember,
+        id=RuleId(new_id()),
+        by=decision.subject,
+        at=decision.at,
+        reason=decision.answer.reason,
+    )
 
 
 def _repeated(
@@ -345,6 +385,8 @@ async def _write(
     event: TicketDecided | TicketVoted
     if result.counts:
         await tickets.decide(transaction.connection, principal.tenant, ticket.key, decision)
+        if result.rule is not None:
+            await rules.add(transaction.connection, principal.tenant, result.rule)
         event = TicketDecided(
             id=ticket.key,
             ticket_id=ticket.ticket_id,

@@ -82,9 +82,11 @@ def an_agent(
     max_rounds: int = 8,
     id: str = "tester",
     plugins: Sequence[Plugin] = (),
+    plugin_tables: Mapping[str, JsonObject] | None = None,
     **more: Any,
 ) -> Catalog:
-    """A catalog with one agent that has these tools, and these plugins as they are."""
+    """A catalog with one agent that has these tools, these plugins as they are, and shipped ones by
+    their tables."""
     by_name = {tool.descriptor.name: tool for tool in tools}
     spec = AgentSpec(
         id=AgentId(id),
@@ -93,7 +95,7 @@ def an_agent(
         approval=tuple(approval),
         max_rounds=max_rounds,
         **{
-            "plugins": {plugin.name: {} for plugin in plugins},
+            "plugins": {**{plugin.name: {} for plugin in plugins}, **(plugin_tables or {})},
             "retry": PROMPT_RETRIES,
             **more,
         },

@@ -11,6 +11,7 @@ from app.control.decide import REFUSED_ID, DecisionRequest, DecisionResult
 from app.control.inbox import TicketPage
 from app.domain.decisions import Action, Decision
 from app.domain.decisions import Answer as Given
+from app.domain.remembered_rules import Match, Remember, RuleScope
 from app.domain.tickets import Ticket
 
 _EXAMPLE: JsonDict = {
@@ -192,6 +193,13 @@ def _alike_out(other: Ticket, ticket: Ticket) -> AlikeOut:
     )
 
 
+class RememberIn(Request):
+    """Which calls are meant: all of the tool, or those with exactly the same arguments."""
+
+    scope: RuleScope
+    match: Match = Match.TOOL
+
+
 class DecisionIn(Request):
     """One answer. `approve` runs the call, `edit` runs it with other arguments, `respond` gives the
     result in its place, `reject` denies it with a reason that the model reads, `cancel` drops it."""
@@ -213,6 +221,11 @@ class DecisionIn(Request):
     result: JsonValue = Field(None, description="With `respond`: the call's result.")
     reason: Str | None = Field(None, max_length=4000)
     args_digest: Str | None = Field(None, max_length=200)
+    remember: RuleScope | RememberIn | None = Field(
+        None,
+        description="With `approve` or `reject`: answer calls like this one the same from now on, in "
+        "this run, in this thread, or wherever the agent is at work.",
+    )
 
     @model_validator(mode="after")
     def _fields_fit_the_action(self) -> "DecisionIn":
@@ -225,6 +238,8 @@ class DecisionIn(Request):
             raise ValueError("the action `respond` needs a `result` (null is one)")
         if "result" in given and self.action not in (Action.RESPOND, Action.CANCEL):
             raise ValueError("`result` belongs to the actions `respond` and `cancel`")
+        if self.remember is not None and self.action not in (Action.APPROVE, Action.REJECT):
+            raise ValueError("`remember` belongs to the actions `approve` and `reject`")
         return self
 
     def to_domain(self) -> DecisionRequest:
@@ -238,7 +253,13 @@ class DecisionIn(Request):
             ),
             decision_id=self.decision_id,
             args_digest=self.args_digest,
+            remember=self._remember(),
         )
+
+    def _remember(self) -> Remember | None:
+        if isinstance(self.remember, RememberIn):
+            return Remember(self.remember.scope, self.remember.match)
+        return None if self.remember is None else Remember(self.remember)
 
 
 class DecisionsIn(Request):
@@ -260,6 +281,7 @@ class DecisionResultOut(Answer):
     decision_id: str
     decided_by: str
     decided_at: Time
+    rule_id: str | None = Field(description="The rule that `remember` has made.")
 
 
 def decision_result_out(result: DecisionResult) -> DecisionResultOut:
@@ -272,4 +294,5 @@ def decision_result_out(result: DecisionResult) -> DecisionResultOut:
         decision_id=result.decision.decision_id,
         decided_by=result.decision.subject,
         decided_at=result.decision.at,
+        rule_id=result.rule.id if result.rule is not None and result.counts else None,
     )
