@@ -22,6 +22,7 @@ from app.domain.ids import AgentId
 from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
 from app.domain.ticket_terms import ApproverRule, OnExpiry
 from app.llm.specs import ModelSpec
+from app.plugins.handoff import transfer_name
 from app.plugins.kinds import PluginKind
 from app.plugins.shipped import SHIPPED
 from app.runtime.ports import Tool
@@ -56,9 +57,11 @@ def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Cat
         if entry is not None:
             _check_model(f"{key}.model", entry.model, models, problems)
             _check_tools(key, entry, found.tools if all_loaded else None, problems)
-            _check_chosen(f"{key}.approval", entry.approval, entry, problems)
-            _check_chosen(f"{key}.background", entry.background, entry, problems)
-            _check_approvers(f"{key}.approvers", entry, problems)
+            transfers = [transfer_name(AgentId(agent)) for agent in entry.handoffs]
+            callable_ = [*entry.tools, *transfers]
+            _check_chosen(f"{key}.approval", entry.approval, callable_, problems)
+            _check_chosen(f"{key}.background", entry.background, entry.tools, problems)
+            _check_approvers(f"{key}.approvers", entry, callable_, problems)
             _check_handoffs(key, name, entry, entries.agents, problems)
             _check_plugins(key, entry, plugins, models, problems)
     problems.raise_any()
@@ -102,25 +105,27 @@ def _check_tools(
             )
 
 
-def _check_chosen(key: str, names: list[str], entry: AgentEntry, problems: Problems) -> None:
+def _check_chosen(key: str, names: list[str], own: Collection[str], problems: Problems) -> None:
     """Some of the agent's own tools, named again because they are to be treated differently."""
     _check_duplicates(key, names, problems)
     for position, name in enumerate(names):
-        if name not in entry.tools:
+        if name not in own:
             problems.at(
                 f"{key}[{position}]",
-                f"the agent has no tool {name!r}, {choices(name, entry.tools)};"
+                f"the agent has no tool {name!r}, {choices(name, own)};"
                 " add it to the agent's tools or remove it here",
             )
 
 
-def _check_approvers(key: str, entry: AgentEntry, problems: Problems) -> None:
+def _check_approvers(
+    key: str, entry: AgentEntry, known: Collection[str], problems: Problems
+) -> None:
     """A rule for calls that nobody is asked about would look as if it kept them back."""
     for name in entry.approvers:
-        if name not in entry.tools:
+        if name not in known:
             problems.at(
                 f"{key}.{name}",
-                f"the agent has no tool {name!r}, {choices(name, entry.tools)}; remove its table",
+                f"the agent has no tool {name!r}, {choices(name, known)}; remove its table",
             )
         elif name not in entry.approval and "permission" not in entry.plugins:
             problems.at(

@@ -127,9 +127,9 @@ class Execution:
     claimed: ClaimedRun
     stopping: asyncio.Event
     """Set when this process is about to end."""
-    begin: Begin
-    """Begins what may outlive the run, in a task of the worker's."""
     interruption: Interruption = field(default_factory=Interruption)
+    begin: Begin | None = None
+    """Begins what may outlive the run, in a task of the worker's; without it there is no such thing."""
 
     @property
     def record(self) -> RunRecord:
@@ -184,7 +184,7 @@ class Execution:
             self._report(ending)
             outlives = isinstance(ending, Finished) and run.compaction.is_owing
         finally:
-            if outlives:
+            if outlives and self.begin is not None:
                 self.begin(self._keep_late_summary(run.compaction))
             else:
                 run.compaction.give_up()
@@ -270,7 +270,7 @@ class Execution:
             answers=Answers(self.bench, record),
             rules=Remembered(self.bench, record),
             agents=self._agents,
-            compaction=Compaction(record.id, self.begin),
+            compaction=Compaction(self.begin),
             thread_state=self.claimed.thread_state,
         )
 

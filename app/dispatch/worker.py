@@ -80,7 +80,7 @@ class Worker:
         """Execute a claimed run in a reserved slot."""
         if self._tasks is None:
             raise RuntimeError("the worker isn't running")
-        execution = Execution(self._bench, claimed, self._stopping, self._begin)
+        execution = Execution(self._bench, claimed, self._stopping, begin=self._begin)
         if self._stopping.is_set():
             execution.interruption.hand_over(now=False)
         key = (claimed.record.tenant, claimed.record.id)

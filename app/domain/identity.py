@@ -5,6 +5,11 @@ from typing import Any
 from app.domain.runs import RunRecord
 
 
+def session_id(record: RunRecord) -> str:
+    """The newest attempt at the run."""
+    return f"{record.id}:{record.attempt}"
+
+
 def run_identity(record: RunRecord) -> dict[str, Any]:
     """The run and its trace. A session is one attempt, a dispatch the delivery that began it."""
     lineage = record.lineage
@@ -16,7 +21,7 @@ def run_identity(record: RunRecord) -> dict[str, Any]:
         "parent_run_id": lineage.parent_run_id,
         "parent_tool_call_id": lineage.parent_call_id,
         "dispatch_id": record.dispatch_id,
-        "session_id": f"{record.id}:{record.attempt}",
+        "session_id": session_id(record),
         "origin": "user" if lineage.parent_run_id is None else "subagent",
     }
     return {key: value for key, value in identity.items() if value is not None}

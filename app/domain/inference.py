@@ -42,7 +42,7 @@ class InferenceOptions:
 
     def overridden_by(self, later: "InferenceOptions") -> "InferenceOptions":
         """Field by field, the later one wins where it says something."""
-        if later == NO_OPTIONS:
+        if later is NO_OPTIONS:
             return self
         said = {
             field.name: value

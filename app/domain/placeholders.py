@@ -1,6 +1,7 @@
 """What a model is told of a block that it can't be sent, so that it doesn't answer as if it weren't there."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from app.domain.json_values import compact
@@ -9,6 +10,7 @@ from app.domain.messages import (
     Block,
     Media,
     MediaType,
+    Message,
     Summary,
     Text,
     Thinking,
@@ -45,6 +47,22 @@ def placeholder(block: Block) -> str:
             return f"[a part of type {kind!r} that can't be shown to you]"
         case _:
             assert_never(block)
+
+
+def without_media(messages: Sequence[Message]) -> Sequence[Message]:
+    """The same messages, with media named instead of sent."""
+    if not any(isinstance(block, Media) for message in messages for block in message.content):
+        return messages
+    return [
+        replace(
+            message,
+            content=tuple(
+                Text(placeholder(block)) if isinstance(block, Media) else block
+                for block in message.content
+            ),
+        )
+        for message in messages
+    ]
 
 
 def in_words(content: Sequence[Block]) -> str:

@@ -220,6 +220,26 @@ def _terms_to_json(ticket: Ticket) -> dict[str, Any]:
     return body
 
 
+def suspension_to_json(ticket: Ticket) -> dict[str, Any]:
+    """A question as the result of its call shows it."""
+    asked: dict[str, Any] = {
+        "id": ticket.ticket_id,
+        "action": ticket.reason,
+        "message": ticket.message,
+        "parameters": ticket.arguments,
+        "response_schema": ticket.response_schema,
+    }
+    return {
+        "suspension": {key: value for key, value in asked.items() if value is not None},
+        "pending": {
+            "id": ticket.call_id,
+            "name": ticket.tool_name,
+            "arguments": ticket.arguments,
+        },
+        "resume_mode": ticket.resume_mode.value,
+    }
+
+
 def waiting_to_json(
     reason: WaitingReason,
     message: str,

@@ -150,12 +150,6 @@ class ToolResult:
             "data": self.data,
             "message": self.message,
         }
-        if self.suspension is not None:
-            body["suspension"] = {
-                "action": self.suspension.action,
-                "message": self.suspension.message,
-                "resume_mode": self.suspension.resume_mode.value,
-            }
         if self.metadata:
             body["metadata"] = dict(self.metadata)
         return body

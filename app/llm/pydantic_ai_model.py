@@ -6,8 +6,15 @@ when a model needs it. An SDK is imported by pydantic-ai when its provider is fi
 
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+)
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +33,7 @@ from pydantic_ai.settings import ModelSettings
 from app.clock import new_id
 from app.domain.errors import ConfigurationError
 from app.domain.inference import NO_OPTIONS
+from app.domain.placeholders import without_media
 from app.llm.call_pieces import CallPieces
 from app.llm.failures import presentable, secrets_of
 from app.llm.pydantic_ai_answers import chunks_of, failure, stop_reason, usage
@@ -38,6 +46,9 @@ _LEFT_OPEN = frozenset({"google", "google-cloud"})
 
 MOST_UPSTREAM = 64
 """Models of one provider that are kept built: runs may name any."""
+
+_NOT_TAKEN = (NotImplementedError, RuntimeError, sdk.UserError)
+"""How pydantic-ai says, before it asks, that a provider takes no media of some kind."""
 
 _responses: ContextVar[list[httpx2.Response]] = ContextVar("responses")
 
@@ -77,15 +88,24 @@ class PydanticAIModel:
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
         async with AsyncExitStack() as stack, _closing_responses():
             with self._failures(begun=False):
-                model = self._model_for(request)
-                opened = model_request_stream(
-                    model,
-                    history_of(request.messages),
-                    model_settings=self._settings_for(request, model),
-                    model_request_parameters=parameters_of(request),
-                )
-                response = await stack.enter_async_context(opened)
+                try:
+                    response = await stack.enter_async_context(self._opened(request))
+                except _NOT_TAKEN:
+                    in_words = without_media(request.messages)
+                    if in_words == request.messages:
+                        raise
+                    named = replace(request, messages=in_words)
+                    response = await stack.enter_async_context(self._opened(named))
             yield await stack.enter_async_context(aclosing(self._chunks(response)))
+
+    def _opened(self, request: ModelRequest) -> AbstractAsyncContextManager[StreamedResponse]:
+        model = self._model_for(request)
+        return model_request_stream(
+            model,
+            history_of(request.messages),
+            model_settings=self._settings_for(request, model),
+            model_request_parameters=parameters_of(request),
+        )
 
     def _model_for(self, request: ModelRequest) -> Model:
         name = request.options.upstream_model

@@ -14,13 +14,18 @@ from app.runtime.ports import ToolContext
 _NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
+def transfer_name(target: AgentId) -> str:
+    """What the tool is called that hands off to an agent."""
+    return f"transfer_to_{target}"
+
+
 class _TransferTool:
     """Does nothing itself: that it was called, and let through, is what counts."""
 
     def __init__(self, target: AgentId) -> None:
         self.target = target
         self._descriptor = ToolDescriptor(
-            name=f"transfer_to_{target}",
+            name=transfer_name(target),
             description=f"Let the agent {target!r} go on with this conversation, from the next step.",
             parameters=_NOTHING,
             effect=Effect.READ,

@@ -55,10 +55,9 @@ Begin: TypeAlias = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 
 
 class Compaction:
-    """The summaries of one execution, one at a time."""
+    """The summaries of one execution, one at a time; none at all where nobody owns their tasks."""
 
-    def __init__(self, run_id: RunId, begin: Begin) -> None:
-        self._run_id = run_id
+    def __init__(self, begin: Begin | None = None) -> None:
         self._begin = begin
         self._task: asyncio.Task[None] | None = None
         self._outcome: Outcome | None = None
@@ -66,11 +65,15 @@ class Compaction:
         self._sized_for: CompactionPolicy | None = None
 
     def consider(
-        self, agent: ResolvedAgent, history: Sequence[LoggedMessage], state: Snapshot
+        self,
+        run_id: RunId,
+        agent: ResolvedAgent,
+        history: Sequence[LoggedMessage],
+        state: Snapshot,
     ) -> None:
         """Begin a summary if the log has grown long and nothing keeps it from being tried."""
         policy, model = agent.plugins.compaction, agent.summarizer
-        if policy is None or model is None:
+        if policy is None or model is None or self._begin is None:
             return
         if policy != self._sized_for:
             self._sizes, self._sized_for = [], policy
@@ -83,7 +86,7 @@ class Compaction:
         taken += token_estimates.of_tools(tool.descriptor for tool in agent.tools.values())
         planned = plan(history, self._sizes, policy, taken)
         if planned is not None:
-            work = self._work(planned, model, policy, failed, history[-1].seq)
+            work = self._work(planned, model, policy, failed, run_id, history[-1].seq)
             self._task = self._begin(work)
 
     @property
@@ -118,6 +121,7 @@ class Compaction:
         model: LanguageModel,
         policy: CompactionPolicy,
         failed: JsonObject | None,
+        run_id: RunId,
         at_seq: int,
     ) -> None:
         try:
@@ -126,9 +130,7 @@ class Compaction:
                 change = Change(FAILURES, _once_more(failed, at_seq))
                 self._outcome = Outcome(usage=answered.usage, changes=(change,))
             else:
-                summary = summary_message(
-                    MessageId(new_id()), answered.text, planned.of, self._run_id
-                )
+                summary = summary_message(MessageId(new_id()), answered.text, planned.of, run_id)
                 changes = () if failed is None else (Change(FAILURES, None),)
                 self._outcome = Outcome((summary,), answered.usage, changes)
         finally:

@@ -82,7 +82,7 @@ class ActiveRun:
     start: Start
     answers: Answers
     agents: Agents
-    compaction: Compaction
+    compaction: Compaction = field(default_factory=Compaction)
     rules: RememberedRules = NothingRemembered()
     thread_state: JsonObject = field(default_factory=dict)
     """What the thread remembers, as it was last stored."""
@@ -253,6 +253,7 @@ class ActiveRun:
             "status": status_of(state).value,
             "step_count": steps,
             "active_ms": round(self.active_seconds * 1000),
+            "updated_at": round(self.clock.now().timestamp() * 1000),
         }
         if isinstance(state, Waiting):
             lifecycle["status_reason"] = state.message

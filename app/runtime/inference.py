@@ -118,7 +118,7 @@ def _leave_what_was_said(run: ActiveRun, answer: Answer, error: Exception) -> No
     if isinstance(error, Interrupted) and error.wish is not Wish.CANCEL:
         return
     reason = CutShort.CANCELLED if isinstance(error, Interrupted) else CutShort.FAILED
-    answer.drop_calls(reason)
+    answer.drop_calls(reason.value)
     if answer.text.strip():
         run.unfinished = Message(
             id=run.new_message_id(),

@@ -7,7 +7,7 @@ between two commits may be lost and is done again, except what has been marked a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 import structlog
@@ -162,10 +162,10 @@ async def _step(run: ActiveRun) -> Ending | None:
     asked = await ask(run, Phase.BEFORE_INFERENCE)
     if asked.stop is not None:
         return await finish(run, asked.stop)
-    run.compaction.consider(run.agent, run.log, run.state.snapshot)
+    run.compaction.consider(run.record.id, run.agent, run.log, run.state.snapshot)
     reply = await infer(run, asked)
     said = _assistant_message(run, reply)
-    run.unfinished = replace(said, tool_calls=()) if reply.text.strip() else None
+    run.unfinished = said
     asked = await ask(run, Phase.AFTER_INFERENCE, answer=said)
     if asked.stop is not None:
         return await finish(run, asked.stop, _with_calls_declined(run, said))
@@ -360,7 +360,8 @@ async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
 def _loose_ends(run: ActiveRun) -> ToolRound:
     """Keep what the model has said and nobody has saved, and give every call without a result one that says
     so: the thread must take the next message."""
-    round_ = ToolRound(run, [] if run.unfinished is None else [run.unfinished])
+    unfinished = run.unfinished
+    round_ = ToolRound(run) if unfinished is None else _with_calls_declined(run, unfinished)
     for state in run.open_calls.values():
         round_.close(state)
     return round_

@@ -93,7 +93,11 @@ async def _try(
         parent_run_id=lineage.parent_run_id,
         parent_call_id=None if lineage.parent_call_id is None else CallId(lineage.parent_call_id),
     )
-    result = await tool.execute(as_object(state.effective_arguments) or {}, context)
+    try:
+        result = await tool.execute(as_object(state.effective_arguments) or {}, context)
+    except Exception as error:  # whoever wrote the tool; no call may take its run along
+        log.warning("tool_raised", tool=state.call.name, call_id=state.call.id, exc_info=True)
+        result = ToolResult.error(state.call.name, f"Execution failed: {error}")
     if result.status is ResultStatus.ERROR:
         return Executed(result)
     return Executed(result, tuple(changes))

@@ -9,7 +9,14 @@ from app.domain.ids import TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message
 from app.domain.ticket_terms import policy_of_request
-from app.domain.tickets import Ticket, TicketKind, ticket_for, ticket_name, ticket_to_json
+from app.domain.tickets import (
+    Ticket,
+    TicketKind,
+    suspension_to_json,
+    ticket_for,
+    ticket_name,
+    ticket_to_json,
+)
 from app.domain.times import wire_time
 from app.domain.tool_calls import CallState, CallStatus, SuspensionRequest, ToolResult
 from app.runtime.context import ActiveRun
@@ -56,9 +63,8 @@ async def question(
     )
     pending = ToolResult.suspended(state.call.name, suspension)
     placeholder = pending.as_message(run.new_message_id(), state.call.id)
-    done = ToolCallDone(
-        state.call.id, placeholder.id, pending.to_json(), CallStatus.SUSPENDED.value
-    )
+    result = {**pending.to_json(), "suspension": suspension_to_json(ticket)}
+    done = ToolCallDone(state.call.id, placeholder.id, result, CallStatus.SUSPENDED.value)
     return Question(
         replace(state, status=CallStatus.SUSPENDED, kept=None),
         ticket,

@@ -172,13 +172,14 @@ class ToolRound:
         return [*self.applied, *self.asked_again]
 
     def with_questions(self) -> tuple[list[Message], list[AgentEvent]]:
-        """What the log and the clients get when the run comes to rest; of a step, in its calls' order."""
+        """What the log and the clients get when the run comes to rest."""
         messages = [*self.messages, *(each.placeholder for each in self.questions)]
         said = [(_subject(event), event) for event in self.said]
         said += [(each.state.call.id, event) for each in self.questions for event in each.said]
         if self.run.in_step:
-            messages.sort(key=lambda message: self._place(message.tool_call_id, message.role))
-            said.sort(key=lambda each: self._places.get(each[0], -1))
+            # Results and questions of one step in the order of its calls.
+            messages.sort(key=self._place_of)
+            said.sort(key=lambda each: self._places[each[0]])
         return messages, [event for _, event in said]
 
     def withdraw_questions(self) -> None:
@@ -186,6 +187,8 @@ class ToolRound:
         withdrawn, self.questions = self.questions, []
         for each in withdrawn:
             self.interrupt(each.state)
+        self.messages.sort(key=self._place_of)
+        self.said.sort(key=lambda event: self._places[_subject(event)])
 
     # --- being saved ----------------------------------------------------------------------------
 
@@ -215,11 +218,11 @@ class ToolRound:
                 ToolCallDone(state.call.id, message.id, result.to_json(), executed.status.value)
             )
 
-    def _place(self, call_id: CallId | None, role: Role) -> int:
+    def _place_of(self, message: Message) -> int:
         """Results stand in their calls' order, behind the message that asked and before any note."""
-        if call_id is None:
-            return -1 if role is Role.ASSISTANT else len(self._places)
-        return self._places[call_id]
+        if message.tool_call_id is None:
+            return -1 if message.role is Role.ASSISTANT else len(self._places)
+        return self._places[message.tool_call_id]
 
     def _answer(self, state: CallState, result: ToolResult, status: CallStatus) -> Message:
         message = result.as_message(self.run.new_message_id(), state.call.id, state.run_with)
@@ -237,4 +240,4 @@ def _subject(event: AgentEvent) -> CallId:
         case ToolCallDone(id) | ToolCallResumed(id):
             return CallId(id)
         case _:
-            return CallId("")
+            raise TypeError(f"a round says nothing like {event.event_type}")

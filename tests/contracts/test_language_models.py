@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId
 from app.domain.inference import EffortName, InferenceOptions, ThinkingBudget
-from app.domain.messages import ToolCall
+from app.domain.messages import Base64Source, Media, MediaType, ToolCall
 from app.llm.catalog import ModelCatalog
 from app.llm.http_client import streaming_client
 from app.llm.openai_compatible import Endpoint, OpenAICompatibleModel
@@ -35,6 +36,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*invalid escape sequence"),
 ]
 
+MEDIA_TYPES: Mapping[MediaType, str] = {
+    "image": "image/png",
+    "audio": "audio/wav",
+    "video": "video/mp4",
+    "document": "application/pdf",
+}
 KEY = "sk-very-secret-key"
 OURS, ORACLE, SCRIPTED = "ours", "sdk-openai", "scripted"
 OPENAI_WIRES = (OURS, ORACLE)
@@ -406,3 +413,20 @@ async def _failure(
     with pytest.raises(InferenceFailed) as caught:
         await listen(model, asking(prompt), [] if said is None else said)
     return caught.value
+
+
+@pytest.mark.parametrize("type_", ["image", "audio", "video", "document"])
+@pytest.mark.parametrize("kind", ALL)
+async def test_media_are_sent_or_named_but_never_dropped(
+    models: Models, provider: FakeProvider, kind: str, type_: MediaType
+) -> None:
+    data = b64encode(b"the bytes").decode()
+    media = Media(type_, Base64Source(MEDIA_TYPES[type_], data), "a title")
+    asked = asking("WORDS 3")
+    [message] = asked.messages
+    asked = replace(asked, messages=[replace(message, content=(*message.content, media))])
+    heard = await hear(models.of(kind), asked)
+    assert heard.finished.stop_reason is StopReason.END_TURN
+    if kind != SCRIPTED:
+        sent = json.dumps(provider.asked())
+        assert data in sent or data.rstrip("=") in sent or "that can't be shown to you" in sent

@@ -93,7 +93,6 @@ NOT_BUILT = {
     "limits": {"steps": 3},
     "on_limit": "ask",
     "start_after": "2030-01-01T00:00:00Z",
-    "frontend_tools": [],
     "webhook_ids": [],
 }
 REJECT_MISSING = {"if_thread_missing": "reject"}

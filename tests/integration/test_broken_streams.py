@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.inference import RetryPolicy
 from app.domain.messages import CutShort
 from app.domain.runs import Done, Failed, NaturalEnd
 from app.llm.catalog import ModelCatalog
@@ -15,7 +16,11 @@ from tests.support.house import Replica, an_agent, of_type, replica, texts_of
 from tests.support.probes import Probe
 from tests.support.providers import FakeProvider, fake_provider
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    # Google's SDK, when it is compiled for the first time.
+    pytest.mark.filterwarnings("ignore:.*invalid escape sequence"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +31,19 @@ def provider() -> Iterator[FakeProvider]:
 
 @asynccontextmanager
 async def house_with(
-    url: str, provider: FakeProvider, *tools: Any, model: str = "fake-5", **spec: Any
+    url: str,
+    provider: FakeProvider,
+    *tools: Any,
+    model: str = "fake-5",
+    wire: str = "openai",
+    **spec: Any,
 ) -> AsyncIterator[Replica]:
     settings = ModelSpec(
         name="scripted",
-        provider="openai",
+        provider=wire,
         model=model,
-        base_url=provider.base_url,
+        base_url=provider.base_url if wire == "openai" else provider.origin,
+        api_key="sk-very-secret-key",
         idle_timeout=spec.pop("idle_timeout", 20.0),
     )
     models = ModelCatalog([settings], {})
@@ -60,6 +71,19 @@ async def test_the_adapters_own_patience_may_be_the_shorter(
         run = await house.start("CHAOS stall")
         await run.finished()
         assert texts_of(await run.log())[1:] == [("assistant", WORD * 8)]
+
+
+@pytest.mark.parametrize("wire", ["openai", "anthropic", "google"])
+async def test_a_stall_is_noticed_on_every_wire_and_its_socket_closed(
+    database_url: str, provider: FakeProvider, wire: str
+) -> None:
+    before = provider.stats().closed_early
+    impatient = RetryPolicy(stream_idle_timeout=0.3, max_backoff=0.02)
+    async with house_with(database_url, provider, wire=wire, retry=impatient) as house:
+        run = await house.start("CHAOS stall")
+        await run.finished()
+        assert texts_of(await run.log())[1:] == [("assistant", WORD * 8)]
+    assert provider.stats(closed_early=before + 1).closed_early == before + 1
 
 
 @pytest.mark.parametrize("chaos", ["500", "503", "429-soon"])

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from app.agents.catalog import Catalog
-from app.domain.ids import AgentId, ThreadId
+from app.domain.ids import AgentId, CallId, ThreadId
 from app.domain.runs import Blocked, Done
-from app.llm.scripted import in_order, turn
+from app.llm.scripted import Call, in_order, turn
 from app.runtime.plugins import HandOff, HookView, Phase, Plugin, Request
 from tests.support.house import Replica, Run, an_agent, joined, of_type, replica, texts_of
 from tests.support.probes import Probe
@@ -128,3 +128,39 @@ async def test_an_agent_that_is_not_there_ends_the_run_blocked(database_url: str
     assert state.termination == Blocked("handoff resolve failed: there is no agent 'nobody'")
     assert of_type(said, "run_finish")[0]["termination"]["type"] == "blocked"
     assert texts_of(log)[-1] == ("tool", "probe did it")
+
+
+async def test_a_model_hands_off_by_a_tool(database_url: str) -> None:
+    special = Probe(name="special")
+    catalog = joined(
+        an_agent(id="clerk", handoffs=(AgentId("expert"),)), an_agent(special.tool, id="expert")
+    )
+    transfer = Call(tool="transfer_to_expert", id=CallId("c1"))
+    script = in_order(turn(transfer), turn(special.call("c2")), turn("done"))
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        said = await run.finished()
+    assert len(special.handed) == 1
+    assert said[-1]["result"]["response"] == "done"
+    assert [request.tools[0].name for request in script.requests] == [
+        "transfer_to_expert",
+        "special",
+        "special",
+    ]
+
+
+async def test_a_hand_off_can_be_approved_like_any_call(database_url: str) -> None:
+    catalog = joined(
+        an_agent(id="clerk", handoffs=(AgentId("expert"),), approval=("transfer_to_expert",)),
+        an_agent(id="expert"),
+    )
+    script = in_order(turn(Call(tool="transfer_to_expert", id=CallId("c1"))), turn("no, me"))
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        await run.decide("perm_c1", "reject", reason="stay")
+        said = await run.finished(2)
+    assert said[-1]["result"]["response"] == "no, me"
+    assert [[tool.name for tool in request.tools] for request in script.requests] == [
+        ["transfer_to_expert"]
+    ] * 2

@@ -14,7 +14,7 @@ from app.domain.messages import CutShort, Visibility
 from app.domain.runs import Done, Failed, RunRecord
 from app.llm.scripted import Call, Fail, Gate, Say, Think, in_order, turn
 from app.runtime.inference import CONTINUATIONS
-from app.runtime.plugins import HookView, Phase, Plugin, Request
+from app.runtime.plugins import HookView, OverrideInference, Phase, Plugin, Request
 from app.runtime.ports import ModelRequest, StopReason
 from tests.support.house import (
     an_agent,
@@ -467,3 +467,34 @@ async def test_what_was_asked_again_is_counted(database_url: str) -> None:
     async with replica(database_url, an_agent(), in_order(turn(BUSY), turn("there"))) as house:
         await (await house.start()).finished()
     assert counted() == before + 1
+
+
+async def test_a_plugin_overrides_the_run_for_one_step(database_url: str) -> None:
+    async def cool(view: HookView) -> Sequence[Request]:
+        return [OverrideInference(InferenceOptions(temperature=0.0))] if view.steps else []
+
+    probe, plugin = Probe(), Plugin(name="cool", hooks={Phase.BEFORE_INFERENCE: cool})
+    script = in_order(turn(probe.call("c1")), turn("done"))
+    big = InferenceOptions(upstream_model="big", temperature=1.0)
+    async with replica(database_url, an_agent(probe.tool, plugins=[plugin]), script) as house:
+        await (await house.start(overrides=big)).finished()
+    asked = [request.options for request in script.requests]
+    assert asked == [big, InferenceOptions(upstream_model="big", temperature=0.0)]
+
+
+async def test_continuations_are_counted_across_a_suspension(database_url: str) -> None:
+    probe = Probe(asks=1)
+    script = in_order(
+        turn(Say(("a",)), stop_reason=MAX),
+        turn(Say(("b",)), probe.call("c1")),
+        turn(Say(("c",)), stop_reason=MAX),
+        turn(Say(("d",)), stop_reason=MAX),
+    )
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await house.start()
+        await run.finished()
+        await run.decide("c1", "approve")
+        await run.finished(2)
+        log = await run.log()
+    assert [text for role, text in texts_of(log) if role == "assistant"] == ["ab", "cd"]
+    assert len(script.requests) == 4

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from app.agents.catalog import Catalog
 from app.domain.agents import ToolExecution
+from app.domain.json_values import Json
 from app.domain.runs import Cancelled, Done
 from app.domain.tickets import TicketKind
-from app.domain.tool_calls import INTERRUPTED
+from app.domain.tool_calls import INTERRUPTED, ToolDescriptor, ToolResult
 from app.llm.scripted import in_order, turn
 from app.runtime.plugins import Phase, Plugin
 from app.runtime.ports import Tool, ToolContext
@@ -329,3 +331,24 @@ async def test_hooks_see_parallel_calls_in_their_order(database_url: str) -> Non
         (Phase.AFTER_TOOL_EXECUTE, "c1"),
         (Phase.AFTER_TOOL_EXECUTE, "c2"),
     ]
+
+
+async def test_a_tool_that_breaks_its_promise_to_return_costs_no_run(database_url: str) -> None:
+    class Rude:
+        descriptor = ToolDescriptor(name="rude", description="", parameters={"type": "object"})
+
+        def invalid_arguments(self, arguments: Json) -> str | None:
+            return None
+
+        async def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+            raise RuntimeError("no manners")
+
+    probe = Probe()
+    script = in_order(turn(Probe(name="rude").call("c1"), probe.call("c2")), turn("done"))
+    async with replica(database_url, side_by_side(Rude(), probe.tool), script) as house:
+        run = await house.start()
+        await run.finished()
+        assert await results(run) == [
+            ("c1", "Execution failed: no manners"),
+            ("c2", "probe did it"),
+        ]

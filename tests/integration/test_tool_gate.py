@@ -110,7 +110,7 @@ async def test_a_question_before_a_block_is_not_asked(
         run = await house.start()
         said = await run.finished()
         assert await run.tickets() == []
-        assert sorted(await results(run)) == sorted(["no", INTERRUPTED])
+        assert await results(run) == [INTERRUPTED, "no"]
     assert said[-1]["termination"]["type"] == "blocked"
 
 
@@ -361,18 +361,23 @@ async def test_a_hook_that_breaks_ends_the_run_with_every_call_answered(
     assert types_of(said).count("tool_call_done") == 3
 
 
-async def test_a_cancel_breaks_a_hook_and_keeps_the_calls_before_it(database_url: str) -> None:
-    probe, stuck = Probe(), Probe(name="stuck", held=True)
+def hangs_at(call_id: str, stuck: Probe) -> Plugin:
+    """Thinks about one call until it is let go."""
 
     async def hangs(view: HookView) -> Sequence[Request]:
-        if view.call is not None and view.call.id == "c2":
+        if view.call is not None and view.call.id == call_id:
             stuck.reached.set()
             await stuck.open.wait()
         return []
 
-    hanging = Plugin(name="hanging", hooks={GATE: hangs})
+    return Plugin(name="hanging", hooks={GATE: hangs})
+
+
+async def test_a_cancel_breaks_a_hook_and_keeps_the_calls_before_it(database_url: str) -> None:
+    probe, stuck = Probe(), Probe(name="stuck")
     script = in_order(turn(probe.call("c1"), probe.call("c2")))
-    async with replica(database_url, an_agent(probe.tool, plugins=[hanging]), script) as house:
+    agent = an_agent(probe.tool, plugins=[hangs_at("c2", stuck)])
+    async with replica(database_url, agent, script) as house:
         run = await house.start()
         await stuck.was_reached()
         await run.cancel("enough")
@@ -380,6 +385,27 @@ async def test_a_cancel_breaks_a_hook_and_keeps_the_calls_before_it(database_url
         assert await termination(run) == Cancelled("enough")
         assert await results(run) == ["probe did it", INTERRUPTED]
         check_run(said)
+
+
+@BOTH
+async def test_a_run_that_is_handed_over_at_the_gate_goes_on_there(
+    database_url: str, mode: ToolExecution
+) -> None:
+    probe, stuck = Probe(), Probe(name="stuck")
+    agent = an_agent(probe.tool, plugins=[hangs_at("c2", stuck)], tool_execution=mode)
+    script = in_order(turn(probe.call("c1"), probe.call("c2")))
+    async with replica(database_url, agent, script) as first:
+        run = await first.start()
+        await stuck.was_reached()
+        await first.worker.stop(grace=0)
+    stuck.open.set()
+    async with replica(database_url, agent, in_order(turn("done"))) as second:
+        run = second.same(run)
+        said = await run.finished()
+        assert await results(run) == ["probe did it", "probe did it"]
+    assert [handed.call_id for handed in probe.handed] == ["c1", "c2"]
+    assert types_of(said).count("run_start") == 1
+    assert "stream_reset" not in types_of(said)
 
 
 # --- approved -------------------------------------------------------------------------------------

@@ -98,17 +98,22 @@ class ThreadMachine(RuleBasedStateMachine):
         super().__init__()
         self._run = runner.run
         self._players = players
+        # In Postgres calls that run side by side take the time that they take.
+        self._is_real = any(player.house.is_real for player in players)
         self._is_sound = False
         self.rows: Rows
 
-    @initialize(script=_SCRIPTS, passes=_PASSES, here=st.booleans())
-    def start(self, script: list[Turn], passes: set[int], here: bool) -> None:
-        self._each(lambda player: player.start(script, here=here, passes=passes))
+    @initialize(script=_SCRIPTS, passes=_PASSES, here=st.booleans(), parallel=st.booleans())
+    def start(self, script: list[Turn], passes: set[int], here: bool, parallel: bool) -> None:
+        is_parallel = parallel and not self._is_real
+        self._each(
+            lambda player: player.start(script, here=here, passes=passes, parallel=is_parallel)
+        )
 
     @precondition(lambda self: not self.rows.record.is_done)
     @rule(happenings=_HAPPENINGS, is_eager=st.booleans())
     def execute(self, happenings: list[Happening], is_eager: bool) -> None:
-        is_eager = is_eager or any(player.house.is_real for player in self._players)
+        is_eager = is_eager or self._is_real
         self._each(lambda player: player.execute(happenings, is_eager=is_eager))
 
     @precondition(lambda self: bool(self.rows.open_tickets))
@@ -122,9 +127,14 @@ class ThreadMachine(RuleBasedStateMachine):
         self._each(lambda player: player.cancel())
 
     @precondition(lambda self: self.rows.record.is_done)
-    @rule(script=_SCRIPTS, passes=_PASSES, here=st.booleans())
-    def start_another(self, script: list[Turn], passes: set[int], here: bool) -> None:
-        self._each(lambda player: player.start(script, here=here, passes=passes))
+    @rule(script=_SCRIPTS, passes=_PASSES, here=st.booleans(), parallel=st.booleans())
+    def start_another(
+        self, script: list[Turn], passes: set[int], here: bool, parallel: bool
+    ) -> None:
+        is_parallel = parallel and not self._is_real
+        self._each(
+            lambda player: player.start(script, here=here, passes=passes, parallel=is_parallel)
+        )
 
     def teardown(self) -> None:
         """Whatever has happened, the run comes to its end, and the thread takes the next message."""

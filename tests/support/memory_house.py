@@ -4,6 +4,8 @@ A twin of the tables and of their guards, for proofs that want thousands of exec
 does what the real ones do is itself under test.
 """
 
+import asyncio
+from collections.abc import Coroutine
 from dataclasses import replace
 
 from app.clock import new_id
@@ -36,6 +38,7 @@ from app.domain.tickets import Ticket, TicketStatus
 from app.domain.tool_calls import INTERRUPTED, ToolResult
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
+from app.runtime.compaction import Compaction
 from app.runtime.context import ActiveRun, Start
 from app.runtime.loop import Ending, HandedOver, advance, fail
 from tests.support.memory_rows import MemoryRows
@@ -202,6 +205,7 @@ class MemoryHouse(MemoryRows):
             start=self._where_it_stood(claimed),
             answers=voice,
             agents=agents,
+            compaction=Compaction(claimed.record.id, nothing_else),
             thread_state=claimed.thread_state,
         )
         return run, voice
@@ -228,6 +232,11 @@ class MemoryHouse(MemoryRows):
         if isinstance(ending, HandedOver):
             await self.release(run.record.attempt)
         return ending
+
+
+def nothing_else(work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+    """No script of ours has a run leave work behind."""
+    raise AssertionError(f"{work} was begun")
 
 
 def _interrupted(ticket: Ticket) -> Message:

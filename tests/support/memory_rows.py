@@ -77,12 +77,7 @@ class MemoryRows:
             self.events.append(event if one.step is None else {**event, "step": one.step})
 
     def unsettled(self) -> list[Ticket]:
-        return [
-            ticket
-            for ticket in self.tickets.values()
-            if ticket.status is TicketStatus.OPEN
-            or (ticket.status is TicketStatus.DECIDED and ticket.applied_at is None)
-        ]
+        return [ticket for ticket in self.tickets.values() if ticket.is_unsettled]
 
     def has_answer(self, applied: Sequence[TicketKey]) -> bool:
         return any(

@@ -1,6 +1,6 @@
 """A run's voice, store and answers in memory, under one attempt and with the guards of the real ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, DecidedMeanwhile, Said, Saved
@@ -40,6 +40,12 @@ class MemoryVoice:
         else:
             self._lose()
 
+    def hold(self) -> None:
+        """Nobody else commits it."""
+
+    def drop(self) -> None:
+        self.pending.clear()
+
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
         if not self._is_ours() or (
             checkpoint.messages and checkpoint.next_seq != len(self.rows.log) + 1
@@ -55,6 +61,9 @@ class MemoryVoice:
 
     async def unapplied(self) -> Sequence[Ticket]:
         return self.rows.unsettled()
+
+    async def names_used(self) -> Collection[str]:
+        return {ticket.ticket_id for ticket in self.rows.tickets.values()}
 
     def _is_ours(self) -> bool:
         record = self.rows.record

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
 from app.dispatch.execution import MOST_LOSSES, ClaimedRun
-from app.domain.agents import AgentSpec
+from app.domain.agents import AgentSpec, ToolExecution
 from app.domain.decisions import Action, Answer
 from app.domain.errors import OwnershipLost
 from app.domain.runs import WORKER_LOST, Running, Waiting
@@ -24,14 +24,10 @@ from app.runtime.ports import CheckpointStore, ModelRequest
 from tests.support.reference import Reference
 from tests.support.team import Team
 from tests.support.thread_rows import Rows, check_rows
-from tests.support.watching import Stimulus, Watch, WatchedTool, watch_over
+from tests.support.watching import Stimulus, Voice, Watch, WatchedTool, watch_over
 
 StoreAs: TypeAlias = Callable[[CheckpointStore], CheckpointStore]
 """What stands in for a store, made of it."""
-
-
-class Voice(Protocol):
-    async def flush(self) -> None: ...
 
 
 class House(Protocol):
@@ -117,13 +113,23 @@ class Player:
         self._store_as = store_as
         self._turns: list[Turn] = []
         self._passes: frozenset[int] = frozenset()
+        self._mode = ToolExecution.SEQUENTIAL
         self._claimed: ClaimedRun | None = None
 
     # --- what may happen ------------------------------------------------------------------------
 
-    async def start(self, turns: Sequence[Turn], *, here: bool, passes: Iterable[int] = ()) -> None:
+    async def start(
+        self,
+        turns: Sequence[Turn],
+        *,
+        here: bool,
+        passes: Iterable[int] = (),
+        parallel: bool = False,
+    ) -> None:
         self._turns = list(turns)
         self._passes = self.reference.passes = frozenset(passes)
+        self._mode = ToolExecution.PARALLEL if parallel else ToolExecution.SEQUENTIAL
+        self.reference.is_parallel = parallel
         self._claimed = await self.house.start(here=here)
 
     async def execute(self, happenings: Sequence[Happening] = (), *, is_eager: bool = True) -> int:
@@ -134,14 +140,14 @@ class Player:
             return 0
         stimuli = {happening.at: self._stimulus(happening) for happening in happenings}
         watch = Watch(self.reference, stimuli, is_eager)
-        team = Team(self._spec, self._tools, self._script, self._passes, watch)
+        team = Team(self._spec, self._tools, self._script, self._passes, self._mode, watch)
         handed_to = agent_at_work(claimed.thread_state) if claimed.record.run_state else None
         agent = await team.at_version(*(handed_to or (self._spec.id, None)))
         assert isinstance(agent, ResolvedAgent)
         run, voice = await self.house.load(claimed, agent, team, watch.interruption)
         if self._store_as is not None:
             run.store = self._store_as(run.store)
-        watch_over(run, watch, self._tools.values(), voice.flush)
+        watch_over(run, watch, self._tools.values(), voice)
         if claimed.record.cancel_requested_at is not None:
             watch.interruption.cancel("unwanted")
         try:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.agents.catalog import Catalog
 from app.agents.roster import Roster
@@ -34,6 +34,8 @@ from app.runtime.ports import Tool
 from app.storage import events, hot, messages, runs, tickets, tool_calls
 from app.storage.database import Database, DatabaseOptions
 from tests.support.house import ANN, OneModel
+from tests.support.memory_house import nothing_else
+from tests.support.team import TEAM
 from tests.support.thread_rows import Rows
 
 _PATIENCE = 15.0
@@ -80,6 +82,12 @@ class RealVoice:
                 await pause(0.0005)
             await self.journal._flushed.wait()
 
+    def hold(self) -> None:
+        self.journal.held = True
+
+    def drop(self) -> None:
+        self.journal.take()
+
 
 class RealHouse:
     """One thread and its runs, one after the other."""
@@ -92,7 +100,8 @@ class RealHouse:
         self.thread_id = ThreadId(new_id())
         self.run_id = RunId("")
         database, clock = office.database, SystemClock()
-        catalog = Catalog(agents={spec.id: spec}, models={}, tools=tools, plugins={})
+        team = {id_: replace(spec, id=id_) for id_ in TEAM}
+        catalog = Catalog(agents=team, models={}, tools=tools, plugins={})
         roster = Roster(catalog, OneModel(ScriptedModel("scripted", in_order())), database)
         self._bench = Workbench(database=database, writer=office.writer, roster=roster, clock=clock)
         self._execution: Execution
@@ -179,7 +188,9 @@ class RealHouse:
         interruption: Interruption,
     ) -> tuple[ActiveRun, RealVoice]:
         record, writer = claimed.record, self.office.writer
-        self._execution = Execution(self._bench, claimed, asyncio.Event(), interruption)
+        self._execution = Execution(
+            self._bench, claimed, asyncio.Event(), nothing_else, interruption
+        )
         journal = writer.journal(
             record.tenant, record.thread_id, record.id, record.attempt, interruption.abandon
         )

@@ -47,10 +47,17 @@ class Call:
     answer: Answer | None = None
     result: ToolResult | None = None
     """What its tool has returned, until that is saved."""
+    kept: ToolResult | None = None
+    """A result that is saved, and is told when its turn comes."""
     outcome: str | None = None
     """What the log says came of it."""
     shown: tuple[Json, ...] = ()
     """The arguments that a model may read of it: of a call that may have run, either."""
+
+    @property
+    def known(self) -> ToolResult | None:
+        """What it came to, told or not."""
+        return self.result or self.kept
 
 
 @dataclass(slots=True)
@@ -61,6 +68,7 @@ class Reference:
     gated: frozenset[str]
     passes: frozenset[int] = frozenset()
     """The steps after which the run is handed to the other agent."""
+    is_parallel: bool = False
     steps: int = 0
     calls: dict[str, Call] = field(default_factory=dict)
     tickets: dict[TicketKey, Ticket] = field(default_factory=dict)
@@ -93,6 +101,7 @@ class Reference:
     def handed(self, arguments: Json, context: ToolContext) -> None:
         call = self.calls[context.idempotency_key]
         assert call.outcome is None, "a finished call is executed again"
+        assert call.kept is None, "a call runs again whose result is kept"
         assert call.is_marked, "a call runs that no commit has marked"
         assert call.may_run, "a call runs that nobody has allowed, or once more than allowed"
         assert arguments == call.arguments, "a call runs with other arguments"
@@ -128,8 +137,12 @@ class Reference:
             assert key not in self.applied, "an answer is applied twice"
             self.applied.add(key)
         for state in checkpoint.calls:
-            if state.status is CallStatus.RUNNING:
-                self.calls[state.idempotency_key].is_marked = True
+            call = self.calls[state.idempotency_key]
+            if state.untold is not None:
+                assert state.untold in (call.result, call.kept), "another result is kept"
+                call.kept, call.result = state.untold, None
+            elif state.status is CallStatus.RUNNING:
+                call.is_marked = True
         placeholders = {ticket.call_id for ticket in checkpoint.opened}
         for message in checkpoint.messages:
             if message.role is Role.TOOL and message.tool_call_id not in placeholders:
@@ -180,8 +193,8 @@ class Reference:
                 assert call.name in self.gated, "nobody needs to allow this"
                 assert not call.was_handed, "somebody has allowed this before"
             case TicketKind.INPUT:
-                asked = call.result is not None and call.result.suspension is not None
-                assert asked, "the tool has asked nothing"
+                assert call.known is not None, "the tool has returned nothing"
+                assert call.known.suspension is not None, "the tool has asked nothing"
                 call.asked_itself = True
             case TicketKind.OUTCOME_UNKNOWN:
                 assert not call.effect.may_be_rerun, "may be run again instead of asking"
@@ -189,29 +202,30 @@ class Reference:
             case _:
                 raise AssertionError(f"a ticket of kind {ticket.kind}")
         call.may_run = call.is_marked = False
-        call.result = None
+        call.result = call.kept = None
 
     def _settle(self, message: Message, *, ends: bool) -> None:
         assert message.tool_call_id is not None
         call = self.calls[_key(message, message.tool_call_id)]
         assert call.outcome is None, "a call gets a second result"
         call.outcome = message.text
-        is_known = call.result is not None or not (call.is_marked or call.was_handed)
-        ran_with = call.arguments if call.result is not None else call.asked_with
+        is_known = call.known is not None or not (call.is_marked or call.was_handed)
+        ran_with = call.arguments if call.known is not None else call.asked_with
         call.shown = (ran_with,) if is_known else (ran_with, call.arguments)
         expected = self._expected(call, message)
-        if ends and call.result is None:
+        if ends and (call.known is None or call.known.suspension is not None):
             expected.add(INTERRUPTED)
         assert message.text in expected, f"{message.text!r} instead of one of {expected}"
-        call.result = None
+        call.result = call.kept = None
 
     def _expected(self, call: Call, message: Message) -> set[str]:
-        if call.result is not None:
-            return {call.result.text}
+        if call.known is not None:
+            return {call.known.text}
         if call.answer is not None and call.answer.action not in _RUNS_THE_TOOL:
             return {_told(call.name, call.answer)}
         before = [one for one in self._neighbours(message) if one.position < call.position]
-        if any(one.asked_itself for one in before) and not call.was_handed:
+        stops = any(one.asked_itself for one in before) and not self.is_parallel
+        if stops and not call.was_handed:
             return {INTERRUPTED}
         if call.name not in self.tools:
             return {f"tool '{call.name}' not found"}

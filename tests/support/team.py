@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app.domain.agents import AgentSpec
+from app.domain.agents import AgentSpec, ToolExecution
 from app.domain.ids import AgentId, AgentVersion
 from app.llm.scripted import Script
 from app.runtime.agent import ResolvedAgent, Unresolvable
@@ -25,6 +25,7 @@ class Team:
     tools: Mapping[str, WatchedTool]
     script: Script
     passes: frozenset[int]
+    tool_execution: ToolExecution
     watch: Watch
 
     async def at_version(
@@ -32,7 +33,7 @@ class Team:
     ) -> ResolvedAgent | Unresolvable:
         assert agent_id in TEAM
         return ResolvedAgent(
-            spec=replace(self.spec, id=agent_id),
+            spec=replace(self.spec, id=agent_id, tool_execution=self.tool_execution),
             model=WatchedModel(agent_id, self.script, self.watch),
             tools=dict(self.tools),
             plugins=PluginSet([self._plugin(agent_id)]),
@@ -46,4 +47,10 @@ class Team:
             other = TEAM[1 - TEAM.index(agent_id)]
             return [counted, HandOff(other)] if view.steps in self.passes else [counted]
 
-        return Plugin(name="relay", keys=(STEPS_ENDED,), hooks={Phase.STEP_END: pass_on})
+        async def look(_: HookView) -> Sequence[Request]:
+            await self.watch.point()
+            await self.watch.a_moment()
+            return []
+
+        hooks = {**dict.fromkeys(Phase, look), Phase.STEP_END: pass_on}
+        return Plugin(name="relay", keys=(STEPS_ENDED,), hooks=hooks)

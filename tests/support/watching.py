@@ -5,7 +5,15 @@ What a point is doesn't depend on time, so that the same script ends in the same
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -46,6 +54,19 @@ class Witness(Protocol):
     def returned(self, result: ToolResult, context: ToolContext) -> None: ...
 
 
+class Voice(Protocol):
+    """What a run has said and nobody has committed yet."""
+
+    async def flush(self) -> None:
+        """Let all of it be durable."""
+
+    def hold(self) -> None:
+        """Leave it to the commit that comes next."""
+
+    def drop(self) -> None:
+        """It dies with its worker."""
+
+
 Stimulus = Callable[["Watch", bool], Awaitable[None]]
 """What happens at a point; whether a wish could break what is under way there."""
 
@@ -60,7 +81,7 @@ class Watch:
     """What is said is durable by the next point, instead of with the next checkpoint; and a wish is
     heard at the next point, instead of when something really takes its time."""
     interruption: Interruption = field(default_factory=Interruption)
-    flush: Callable[[], Awaitable[None]] = field(init=False)
+    voice: Voice = field(init=False)
     points: int = 0
     is_dead: bool = False
     _task: "asyncio.Task[Any] | None" = None
@@ -82,14 +103,14 @@ class Watch:
             raise failure
         return None if self._task.cancelled() else self._task.result()
 
-    async def point(self, *, breakable: bool = False) -> None:
+    async def point(self, *, breakable: bool = False, flushes: bool = True) -> None:
         if self.is_dead:
             await self._never()
         self.points += 1
+        if self.is_eager and flushes:
+            await self.voice.flush()
         stimulus = self.stimuli.get(self.points)
         if stimulus is not None:
-            if self.is_eager:
-                await self.flush()
             await stimulus(self, breakable)
         if breakable and self.is_eager and self.interruption.wish is not None:
             await self.a_moment()
@@ -106,6 +127,7 @@ class Watch:
         """As by kill -9: nothing more is done by whoever stands here."""
         assert self._task is not None
         self.is_dead = True
+        self.voice.drop()
         self._task.cancel()
         await self._never()
 
@@ -128,7 +150,9 @@ class WatchedVoice:
     answers: Answers
 
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
-        await self.watch.point()
+        # What was said until now goes along with the commit.
+        self.watch.voice.hold()
+        await self.watch.point(flushes=False)
         answer = await self.store.commit(checkpoint)
         if isinstance(answer, Saved):
             self.watch.witness.committed(checkpoint)
@@ -139,13 +163,17 @@ class WatchedVoice:
         await self.watch.point()
         return await self.answers.unapplied()
 
+    async def names_used(self) -> Collection[str]:
+        await self.watch.point()
+        return await self.answers.names_used()
+
     def say(self, event: AgentEvent, step: int | None) -> None:
         if not self.watch.is_dead:
             self.events.say(event, step)
 
     async def room(self) -> None:
         if self.watch.is_eager:
-            await self.watch.flush()
+            await self.watch.voice.flush()
         await self.events.room()
 
 
@@ -223,11 +251,11 @@ def watch_over(
     run: ActiveRun,
     watch: Watch,
     tools: Iterable[WatchedTool],
-    flush: Callable[[], Awaitable[None]],
+    voice: Voice,
 ) -> None:
     """Put points around everything that a loaded run will touch."""
-    watch.flush = flush
-    voice = WatchedVoice(watch, run.store, run.events, run.answers)
-    run.store = run.events = run.answers = voice
+    watch.voice = voice
+    watched = WatchedVoice(watch, run.store, run.events, run.answers)
+    run.store = run.events = run.answers = watched
     for tool in tools:
         tool.watch = watch

@@ -572,3 +572,30 @@ def test_terms_that_cannot_work_are_told(folder: Path, wrong: str, says: str) ->
     text = MODELS + '[tools]\nmodules = ["my_tools"]\n' + AGENT + own
     with pytest.raises(ConfigurationError, match=re.escape(says)):
         load(folder, text)
+
+
+# --- permission -----------------------------------------------------------------------------------
+
+
+def test_an_agent_has_rules_in_its_file(folder: Path) -> None:
+    own = 'tools = ["add"]\n[agents.helper.plugins.permission]\ndefault = "deny"\n'
+    own += 'rules = [{ tool = "add(a = 1)", behavior = "allow", reason = "small" }]\n'
+    [spec] = load(
+        folder, MODELS + '[tools]\nmodules = ["my_tools"]\n' + AGENT + own
+    ).agents.values()
+    assert spec.plugins["permission"]["default"] == "deny"
+
+
+@pytest.mark.parametrize(
+    "wrong, says",
+    [
+        ('{ tool = "add(a = b)", behavior = "deny" }', "isn't a pattern"),
+        ('{ tool = "", behavior = "deny" }', "permission.rules[0].tool: "),
+        ('{ tool = "add", behavior = "perhaps" }', "permission.rules[0].behavior: "),
+        ('{ tool = "add" }', "permission.rules[0].behavior: is missing"),
+    ],
+)
+def test_rules_that_cannot_work_are_told(folder: Path, wrong: str, says: str) -> None:
+    own = f'tools = ["add"]\nplugins.permission = {{ rules = [{wrong}] }}\n'
+    with pytest.raises(ConfigurationError, match=re.escape(says)):
+        load(folder, MODELS + '[tools]\nmodules = ["my_tools"]\n' + AGENT + own)

@@ -3,7 +3,10 @@
 import re
 from pathlib import Path
 
+from app.agents.catalog import load_catalog
+from app.agents.entries import AgentEntry, OptionsEntry, RetryEntry
 from app.cli.environment import as_markdown
+from app.runtime.plugins import Phase
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -28,3 +31,33 @@ def test_every_promise_names_tests_that_are_there() -> None:
 def test_every_file_to_read_first_is_there() -> None:
     for name in re.findall(r"`(app/[\w/]+\.py)`", README):
         assert (ROOT / name).exists(), name
+
+
+def test_the_table_of_an_agents_keys_is_whole() -> None:
+    written = README.partition("<!-- keys of an agent -->")[2].partition("<!-- end of keys -->")[0]
+    rows = re.findall(r"^\| `(\w+)` \|", written, re.M)
+    assert sorted(rows) == sorted(AgentEntry.model_fields)
+    for table, entry in (("options", OptionsEntry), ("retry", RetryEntry)):
+        [row] = [line for line in written.splitlines() if line.startswith(f"| `{table}` |")]
+        assert set(entry.model_fields) <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_the_plugin_of_ones_own_works(tmp_path: Path) -> None:
+    code = README.partition("<!-- a plugin of one's own -->")[2].partition("<!-- end of")[0]
+    (tmp_path / "shop_plugins.py").write_text(code.partition("```python\n")[2].partition("```")[0])
+    (tmp_path / "agents.toml").write_text(
+        """
+        [models.m]
+        provider = "scripted"
+        [tools]
+        modules = ["shop_plugins"]
+        [agents.support]
+        model = "m"
+        [agents.support.plugins.refund_limit]
+        most = 2
+        """
+    )
+    catalog = load_catalog(tmp_path / "agents.toml")
+    [spec] = catalog.agents.values()
+    made = catalog.plugins["refund_limit"].made(spec, spec.plugins["refund_limit"])
+    assert set(made.hooks) == {Phase.AFTER_TOOL_EXECUTE, Phase.STEP_START}

@@ -1,8 +1,11 @@
 """Messages, as clients send and read them."""
 
+import binascii
+import re
+from base64 import b64decode
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from app.api.schemas.common import Answer, Request, Str, Time
 from app.clock import new_id
@@ -19,6 +22,31 @@ from app.domain.messages import (
     message_to_json,
 )
 
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+
+
+def _media_type(value: str) -> str:
+    if not _MEDIA_TYPE.fullmatch(value):
+        raise ValueError('must be a media type, such as "image/png"')
+    return value
+
+
+def _base64(value: str) -> str:
+    """Checked here, because a message that no model can be sent would end every later run."""
+    try:
+        is_empty = not b64decode(value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError("must be base64, with padding and without line breaks") from error
+    if is_empty:
+        raise ValueError("must not be empty")
+    return value
+
+
+def _web_address(value: str) -> str:
+    if not re.match(r"https?://[^/?#\s]+", value, re.IGNORECASE) or not value.isprintable():
+        raise ValueError("must be an http or https address")
+    return value
+
 
 class TextPart(Request):
     type: Literal["text"]
@@ -27,13 +55,13 @@ class TextPart(Request):
 
 class Base64(Request):
     type: Literal["base64"]
-    media_type: Str = Field(max_length=200)
-    data: Str
+    media_type: Annotated[Str, Field(max_length=200), AfterValidator(_media_type)]
+    data: Annotated[Str, AfterValidator(_base64)]
 
 
 class Url(Request):
     type: Literal["url"]
-    url: Str = Field(max_length=4000)
+    url: Annotated[Str, Field(max_length=4000), AfterValidator(_web_address)]
 
 
 class MediaPart(Request):

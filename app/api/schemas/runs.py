@@ -12,6 +12,7 @@ from app.api.schemas.overrides import OverridesIn
 from app.api.schemas.tickets import DecisionResultOut, TicketOut
 from app.control.reading import RunView
 from app.control.start import IfThreadMissing, OnActive
+from app.domain.identity import session_id
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
 from app.domain.runs import Done, RunRecord, Waiting, outcome, termination_to_json
@@ -140,6 +141,8 @@ class RunOut(Answer):
     agent_id: str
     agent_version: str
     parent_run_id: str | None
+    root_run_id: str
+    retry_of: str | None
     status: Literal["created", "running", "waiting", "done"]
     outcome: str | None = Field(description="How it went, in one word, once it is done.")
     termination: dict[str, Any] | None = Field(description="Why it ended: type, code, detail.")
@@ -156,6 +159,7 @@ class RunOut(Answer):
     started_by: str
     attempt: int
     dispatch_id: str | None
+    session_id: str = Field(description="The attempt that executes it, or did last.")
     created_at: Time
     started_at: Time | None
     finished_at: Time | None
@@ -174,6 +178,8 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         agent_id=record.agent_id,
         agent_version=record.agent_version,
         parent_run_id=record.lineage.parent_run_id,
+        root_run_id=record.lineage.root_run_id,
+        retry_of=record.lineage.retry_of,
         status=record.status.value,
         outcome=None if done is None else outcome(done.termination).value,
         termination=None if done is None else termination_to_json(done.termination),
@@ -202,6 +208,7 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         started_by=record.started_by,
         attempt=record.attempt,
         dispatch_id=record.dispatch_id,
+        session_id=session_id(record),
         created_at=record.created_at,
         started_at=record.started_at,
         finished_at=None if done is None else done.finished_at,
