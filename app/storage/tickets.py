@@ -26,7 +26,7 @@ from sqlalchemy.dialects.postgresql import insert
 from app.domain.decisions import Action, Answer, Attempt, Decision, DecisionEffect
 from app.domain.ids import AgentId, CallId, RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import storable
-from app.domain.principals import Principal
+from app.domain.principals import Principal, Scope
 from app.domain.ticket_terms import (
     OnExpiry,
     TicketTerms,
@@ -432,6 +432,7 @@ def _decidable_by(principal: Principal) -> ColumnElement[bool]:
     )
     is_somebody_else = or_(~rule.has_key("not_starter"), ~started.exists())
     return and_(
+        literal(principal.may(Scope.DECISIONS_WRITE)),
         tickets.c.status == TicketStatus.OPEN.value,
         or_(rule.is_(None), and_(has_scope, is_somebody_else, ~voted.exists())),
     )
