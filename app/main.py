@@ -4,7 +4,17 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 
-from app.api import agents, audit, health, rules, runs, stream_tokens, threads, tickets
+from app.api import (
+    agents,
+    audit,
+    health,
+    rules,
+    runs,
+    stream_tokens,
+    tasks,
+    threads,
+    tickets,
+)
 from app.api.schemas.common import Problem
 from app.settings import Settings
 from app.transport import errors
@@ -61,7 +71,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     errors.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
     strictly = [Depends(require_readable), Depends(require_known_query)]
-    for face in (runs, threads, tickets, audit, rules, agents, stream_tokens):
+    for face in (runs, threads, tickets, audit, rules, tasks, agents, stream_tokens):
         app.include_router(face.router, responses=_REFUSALS, dependencies=strictly)
     app.include_router(health.router)
     return app

@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     )
     stream_token_ttl: float = Field(300.0, gt=0, le=3600, description="Life of a stream token.")
     concurrency: int = Field(100, ge=1, description="Runs that one process executes at once.")
+    task_concurrency: int = Field(
+        100, ge=1, description="Background tasks that one process executes at once."
+    )
     pool_size: int = Field(10, ge=2, description="Database connections for commands and queries.")
     hot_pool_size: int = Field(10, ge=3, description="Database connections for executing runs.")
     heartbeat_interval: float = Field(

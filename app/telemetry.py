@@ -45,6 +45,10 @@ circuit_refusals = Counter(
 tool_calls = Counter(
     "holdfast_tool_calls_total", "Tool calls that came to a result.", ["tool", "status"]
 )
+tasks_ended = Counter("holdfast_tasks_total", "Background tasks that ended.", ["tool", "status"])
+tasks_executing = Gauge(
+    "holdfast_tasks_executing", "Background tasks that this process executes now."
+)
 summaries = Counter(
     "holdfast_summaries_total", "Summaries of old messages, by what came of them.", ["outcome"]
 )

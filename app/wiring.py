@@ -20,6 +20,7 @@ from app.dispatch.execution import Workbench
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.sweeper import Sweeper
+from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.errors import ConfigurationError
 from app.domain.ids import RunId, Tenant, WorkerId
@@ -154,7 +155,15 @@ async def _furnish(
         slots=settings.concurrency,
         heartbeat_timeout=settings.heartbeat_timeout,
     )
-    liveness = Liveness(database, worker, role=settings.role, interval=settings.heartbeat_interval)
+    tasks = TaskWorker(
+        TaskBench(database=database, outgoing=outgoing, roster=roster),
+        me,
+        slots=settings.task_concurrency,
+        heartbeat_timeout=settings.heartbeat_timeout,
+    )
+    liveness = Liveness(
+        database, worker, tasks, role=settings.role, interval=settings.heartbeat_interval
+    )
     deadlines = Deadlines(desk, interval=settings.sweep_interval)
     sweeper = Sweeper(
         database,
@@ -173,6 +182,7 @@ async def _furnish(
     background.start(sweeper.run())
     background.start(deadlines.run())
     background.start(worker.run())
+    background.start(tasks.run())
 
     async def handle(key: RunKey, dispatch_id: str) -> Handled:
         if not await worker.reserve_within(WAIT_FOR_SLOT):
@@ -180,7 +190,7 @@ async def _furnish(
         await worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
 
-    queue = DeliveryQueue(database, handle, poll=settings.queue_poll)
+    queue = DeliveryQueue(database, handle, tasks.handle, poll=settings.queue_poll)
     if settings.role != "api":
         background.start(queue.work())
 
@@ -188,7 +198,9 @@ async def _furnish(
         queue.stop()
         sweeper.stop()
         deadlines.stop()
-        await worker.stop(settings.handover_grace)
+        async with asyncio.TaskGroup() as stopping:
+            stopping.create_task(worker.stop(settings.handover_grace))
+            stopping.create_task(tasks.stop(settings.handover_grace))
         await liveness.stop()
 
     stack.push_async_callback(go_to_rest)

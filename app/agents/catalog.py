@@ -26,6 +26,7 @@ from app.plugins.handoff import transfer_name
 from app.plugins.kinds import PluginKind
 from app.plugins.shipped import SHIPPED
 from app.runtime.ports import Tool
+from app.tools.background import BACKGROUND_TOOLS
 
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -102,6 +103,11 @@ def _check_tools(
                 f"{key}.tools[{position}]",
                 f"there is no tool {name!r}, {choices(name, known)};"
                 " define it in a module of tools.modules or remove it",
+            )
+        if entry.background and name in BACKGROUND_TOOLS:
+            problems.at(
+                f"{key}.tools[{position}]",
+                f"{name!r} is a tool that agents with background tools have besides; rename yours",
             )
 
 

@@ -6,6 +6,7 @@ from app.llm.catalog import ModelCatalog
 from app.plugins.shipped import built_in
 from app.runtime.agent import ResolvedAgent, Unresolvable
 from app.runtime.plugins import PluginSet
+from app.tools.background import BACKGROUND_TOOLS
 
 
 def resolve(
@@ -31,6 +32,8 @@ def resolve(
     plugins = PluginSet([*built_in(spec), *named])
     for plugin in plugins.plugins:
         tools |= {tool.descriptor.name: tool for tool in plugin.tools}
+    if spec.background:
+        tools = {**BACKGROUND_TOOLS, **tools}
     return ResolvedAgent(
         spec=spec,
         model=models.guarded(spec.model),

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from app.api.schemas.common import Instant, ListCursor, ListLimit, Page, Problem, Str, Uuid
 from app.api.schemas.runs import EventsPage
 from app.api.schemas.tickets import TicketOut, TicketPageOut, ticket_out, ticket_page_out
-from app.control import inbox
+from app.control import tickets as inbox
 from app.domain.ids import AgentId, RunId, TicketKey
 from app.domain.principals import Scope
 from app.domain.tickets import TicketFilter, TicketStatus
 from app.events.follow import parse_cursor
-from app.events.inbox import InboxFollower, check_cursor, read_page
+from app.events.ticket_feed import TicketFollower, check_cursor, read_page
 from app.transport import cursors
 from app.transport.deps import (
     DeskDep,
@@ -136,7 +136,7 @@ async def follow_the_inbox(
     if text is None and wish.begin == "now":
         after = head
     if wants_event_stream(request):
-        follower = InboxFollower(
+        follower = TicketFollower(
             desk.database,
             desk.hub,
             reader.tenant,

@@ -27,7 +27,7 @@ from app.domain.threads import Thread
 from app.domain.tickets import TicketStatus
 from app.domain.tool_calls import INTERRUPTED, ToolResult
 from app.events.outgoing import Transaction
-from app.storage import checkpoints, inputs, runs, threads, tickets
+from app.storage import checkpoints, runs, threads, tickets
 from app.storage.checkpoints import NotOurs
 
 _AT_REST = frozenset({RunStatus.CREATED, RunStatus.WAITING})
@@ -123,7 +123,6 @@ async def end_at_rest(
     outcome = await checkpoints.save(connection, checkpoint, at=now, believed=_AT_REST)
     if isinstance(outcome, NotOurs):
         raise RuntimeError(f"run {record.id} changed under its lock")
-    await inputs.retract(connection, record.tenant, record.id)
     finish = RunFinish(
         identity=run_identity(record),
         termination=termination_to_json(termination),

@@ -14,6 +14,7 @@ from app import telemetry
 from app.agents.roster import Roster
 from app.clock import Clock, pause
 from app.control.late_summary import keep_late_summary
+from app.dispatch.inbox import RunInbox
 from app.domain.checkpoints import Checkpoint, Said
 from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.events import RunFinish, RunStart, StepEnd, StreamReset
@@ -252,6 +253,7 @@ class Execution:
     async def _load(self, journal: Journal, agent: ResolvedAgent) -> ActiveRun:
         known = self.claimed.log
         record = self.record
+        inbox = RunInbox(self.bench.database, self.bench.clock, record)
         history = (
             list(known)
             if known is not None
@@ -269,6 +271,8 @@ class Execution:
             start=await self._where_it_stood(),
             answers=Answers(self.bench, record),
             rules=Remembered(self.bench, record),
+            inbox=inbox,
+            tasks=inbox,
             agents=self._agents,
             compaction=Compaction(self.begin),
             thread_state=self.claimed.thread_state,

@@ -6,6 +6,7 @@ import socket
 
 import structlog
 
+from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.ids import RunId, Tenant
 from app.storage import deliveries, runs, workers
@@ -18,9 +19,18 @@ log = structlog.get_logger(__name__)
 
 
 class Liveness:
-    def __init__(self, database: Database, worker: Worker, *, role: str, interval: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        worker: Worker,
+        tasks: TaskWorker,
+        *,
+        role: str,
+        interval: float,
+    ) -> None:
         self._database = database
         self._worker = worker
+        self._tasks = tasks
         self._role = role
         self._interval = interval
         self._stopping = asyncio.Event()
@@ -49,6 +59,7 @@ class Liveness:
                 if await runs.release(connection, key.tenant, key.run_id, key.attempt, failed=True):
                     await deliveries.enqueue(connection, key)
         self._strays = strays
+        await self._tasks.look()
 
     async def run(self) -> None:
         """Beat until stopped; a database that is away for long costs us our runs, and it should."""

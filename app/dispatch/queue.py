@@ -13,8 +13,15 @@ from pgqueuer.domain.models import Job
 
 from app import telemetry
 from app.storage.database import DATABASE_AWAY, Database
-from app.storage.deliveries import ENTRYPOINT, delivered, queue_queries
+from app.storage.deliveries import (
+    ENTRYPOINT,
+    TASK_ENTRYPOINT,
+    delivered,
+    delivered_task,
+    queue_queries,
+)
 from app.storage.runs import RunKey
+from app.storage.tasks import TaskKey
 
 BATCH = 5
 RESTART = 0.5
@@ -30,12 +37,16 @@ class Handled(Enum):
 
 
 Handle = Callable[[RunKey, str], Awaitable[Handled]]
+HandleTask = Callable[[TaskKey], Awaitable[Handled]]
 
 
 class DeliveryQueue:
-    def __init__(self, database: Database, handle: Handle, *, poll: float) -> None:
+    def __init__(
+        self, database: Database, handle: Handle, handle_task: HandleTask, *, poll: float
+    ) -> None:
         self._database = database
         self._handle = handle
+        self._handle_task = handle_task
         self._poll = poll
         self._manager: QueueManager | None = None
         self._stopping = asyncio.Event()
@@ -60,6 +71,7 @@ class DeliveryQueue:
         async with self._database.queue_pool() as pool:
             manager = QueueManager(queue_queries(AsyncpgPoolDriver(pool)))
             manager.entrypoint(ENTRYPOINT, accepts_context=False)(self._received)
+            manager.entrypoint(TASK_ENTRYPOINT, accepts_context=False)(self._received_task)
             self._manager = manager
             if self._stopping.is_set():
                 return
@@ -75,7 +87,11 @@ class DeliveryQueue:
         delay = (datetime.now(UTC) - job.created).total_seconds()  # noqa: TID251  the queue's own clock
         telemetry.queue_delay.observe(max(0.0, delay))
         if await self._handle(delivered(job.payload), str(job.id)) is Handled.BUSY:
-            raise RetryRequested(delay=timedelta(milliseconds=250), reason="no free slot")
+            raise _no_room()
+
+    async def _received_task(self, job: Job) -> None:
+        if await self._handle_task(delivered_task(job.payload)) is Handled.BUSY:
+            raise _no_room()
 
     async def _pause(self) -> None:
         try:
@@ -83,3 +99,7 @@ class DeliveryQueue:
                 await self._stopping.wait()
         except TimeoutError:
             return
+
+
+def _no_room() -> RetryRequested:
+    return RetryRequested(delay=timedelta(milliseconds=250), reason="no free slot")

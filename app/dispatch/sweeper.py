@@ -5,7 +5,7 @@ import asyncio
 import structlog
 
 from app.agents.roster import Roster
-from app.storage import deliveries, runs, workers
+from app.storage import deliveries, runs, tasks, workers
 from app.storage.database import DATABASE_AWAY, Database
 
 AT_ONCE = 100
@@ -25,7 +25,7 @@ class Sweeper:
         self._stopping = asyncio.Event()
 
     async def sweep(self) -> int:
-        """Enqueue every run that has lost its worker, its delivery or its reason to wait."""
+        """Enqueue every run and task that has lost its worker, its delivery or its reason to wait."""
         async with self._database.transaction() as connection:
             if not await runs.may_sweep(connection):
                 return 0
@@ -36,15 +36,24 @@ class Sweeper:
                 limit=AT_ONCE,
             )
             found += await runs.unheard(connection, grace=2 * self._interval, limit=AT_ONCE)
+            found += await runs.unread(connection, grace=2 * self._interval, limit=AT_ONCE)
             found += await runs.waiting_for_version(
                 connection, self._roster.known_versions(), AT_ONCE
             )
             for key in found:
                 await deliveries.enqueue(connection, key)
+            lost = await tasks.orphans(
+                connection,
+                heartbeat_timeout=self._heartbeat_timeout,
+                grace=2 * self._interval,
+                limit=AT_ONCE,
+            )
+            for task in lost:
+                await deliveries.enqueue_task(connection, task)
             await workers.remove_dead(connection, FORGET_WORKERS_AFTER)
-        if found:
-            log.info("swept", runs=len(found))
-        return len(found)
+        if found or lost:
+            log.info("swept", runs=len(found), tasks=len(lost))
+        return len(found) + len(lost)
 
     async def run(self) -> None:
         while not self._stopping.is_set():

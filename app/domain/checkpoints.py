@@ -9,6 +9,7 @@ from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Visibility
 from app.domain.runs import Done, MessageInput, MessageOutput, Running, Usage, Waiting
+from app.domain.tasks import NewTask
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import CallState
 
@@ -47,12 +48,16 @@ class Checkpoint:
     calls_settled: bool = False
     opened: tuple[Ticket, ...] = ()
     applied: tuple[TicketKey, ...] = ()
+    tasks: tuple[NewTask, ...] = ()
     said: tuple[Said, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """It is durable."""
+    """It is durable. What others have put before the run, and still do for it, as of that instant."""
+
+    unread_inputs: int = 0
+    open_tasks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,18 @@ class DecidedMeanwhile:
     """Nothing was written: the run was about to wait for a ticket that has been decided by now."""
 
 
-CheckpointAnswer: TypeAlias = Saved | DecidedMeanwhile
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Nothing was written: the run was about to end by itself, or to wait for its tasks, and may not.
+
+    Something waits to be read, or tasks still run, or there are none left to wait for.
+    """
+
+    unread_inputs: int
+    open_tasks: int
+
+
+CheckpointAnswer: TypeAlias = Saved | DecidedMeanwhile | Unsettled
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ then the variant's own fields, absent ones left out. Fields hold JSON-ready valu
 Within an activation: `run_start` first, `run_finish` last; `step_start … step_end` never interleave;
 for one call `tool_call_start < tool_call_delta* < tool_call_ready < tool_call_done | tool_call_resumed`;
 all `tool_call_ready` of a step before its `inference_complete`. Control events (`run_created`,
-`ticket_*`, `cancel_requested`, `input_queued`) may stand anywhere.
+`ticket_*`, `cancel_requested`, `input_queued`) may stand anywhere, and so may what background tasks
+show of themselves (`activity_*` without a step) until the run is done.
 """
 
 from collections.abc import Iterable

@@ -12,11 +12,14 @@ TicketKey = NewType("TicketKey", str)
 """A ticket's own id, unique in its tenant; `ticket_id` is its name within the run."""
 RuleId = NewType("RuleId", str)
 CallId = NewType("CallId", str)
+TaskId = NewType("TaskId", str)
+"""A UUID behind `TASK_PREFIX`, so that a model sees what it is."""
 AgentId = NewType("AgentId", str)
 AgentVersion = NewType("AgentVersion", str)
 WorkerId = NewType("WorkerId", str)
 DeliveryId = NewType("DeliveryId", str)
 
+TASK_PREFIX = "bg_"
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 
 

@@ -94,7 +94,7 @@ class Condition:
         if found is _MISSING:
             return False
         if operator is Operator.EQUALS:
-            return canonical(found) == canonical(self.value)
+            return _is_same(found, self.value)
         assert self.compiled is not None
         text = _as_text(found)
         if operator is Operator.GLOB:
@@ -296,12 +296,14 @@ def _regex(expression: str) -> re.Pattern[str]:
 
 def _glob(text: str) -> re.Pattern[str]:
     """A glob over the whole of a text. `*` passes over slashes, too; `[!ab]` is none of some."""
-    parts, place = [], 0
+    parts: list[str] = []
+    place = 0
     while place < len(text):
         sign = text[place]
         place += 1
         if sign == "*":
-            parts.append(".*")
+            # Several in a row are one, and cost no more.
+            parts += [] if parts[-1:] == [".*"] else [".*"]
         elif sign == "?":
             parts.append(".")
         elif sign == "[":
@@ -315,6 +317,13 @@ def _glob(text: str) -> re.Pattern[str]:
         else:
             parts.append(re.escape(sign))
     return _regex(rf"\A{''.join(parts)}\Z")
+
+
+def _is_same(a: Json, b: Json) -> bool:
+    """As JSON has it: 1 is 1.0, and true is neither."""
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return isinstance(a, bool) is isinstance(b, bool) and a == b
+    return canonical(a) == canonical(b)
 
 
 _MISSING: Any = object()

@@ -43,8 +43,9 @@ class WaitingReason(StrEnum):
     AGENT_VERSION_UNAVAILABLE = "agent_version_unavailable"
 
 
+AWAITING_TASKS = "awaiting_tasks"
 _REASONS = {
-    "awaiting_tasks": WaitingReason.BACKGROUND_TASKS,
+    AWAITING_TASKS: WaitingReason.BACKGROUND_TASKS,
     "input_required": WaitingReason.USER_INPUT,
     "user_input_required": WaitingReason.USER_INPUT,
     "auth_required": WaitingReason.TOOL_PERMISSION,
@@ -323,6 +324,10 @@ class RunRecord:
     started_at: datetime | None
     updated_at: datetime
     events_from: int
+    unread_inputs: int = 0
+    """Messages that wait to enter the log."""
+    open_tasks: int = 0
+    """Background tasks that haven't ended."""
 
     @property
     def status(self) -> RunStatus:

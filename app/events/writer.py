@@ -14,7 +14,14 @@ import structlog
 
 from app import telemetry
 from app.clock import Clock, pause
-from app.domain.checkpoints import Checkpoint, CheckpointAnswer, DecidedMeanwhile, Said, Saved
+from app.domain.checkpoints import (
+    Checkpoint,
+    CheckpointAnswer,
+    DecidedMeanwhile,
+    Said,
+    Saved,
+    Unsettled,
+)
 from app.domain.errors import OwnershipLost
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs import Running
@@ -25,7 +32,7 @@ from app.storage import checkpoints, hot
 from app.storage.checkpoints import NotOurs
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.events import Entry, entry
-from app.storage.hot import Flush
+from app.storage.hot import Flush, Written
 
 RETRY_LOCKED = 0.005
 STEP_PATIENCE = 0.02
@@ -221,7 +228,7 @@ class Writer:
                 )
         except DATABASE_AWAY:
             await pause(RETRY_AWAY)
-            written = await self._landed(saves, at)
+            written = {i: Written(seq) for i, seq in (await self._landed(saves, at)).items()}
         except Exception as error:  # noqa: BLE001  one bad row must not fail its neighbours
             log.warning("checkpoint_group_split", error=repr(error), runs=len(saves))
             return list(saves)
@@ -242,7 +249,7 @@ class Writer:
                 await pause(RETRY_AWAY)
                 landed = await self._landed([save], at)
                 if landed:
-                    self._saved(save, landed[0], at)
+                    self._saved(save, Written(landed[0]), at)
                     return
             except OwnershipLost as lost:
                 save.settle(lost)
@@ -259,7 +266,7 @@ class Writer:
             if isinstance(outcome, NotOurs):
                 save.journal.lose()
                 raise OwnershipLost(checkpoint.run_id)
-            if isinstance(outcome, DecidedMeanwhile):
+            if isinstance(outcome, DecidedMeanwhile | Unsettled):
                 save.journal.put_back(save.taken)
                 return outcome
             if not isinstance(checkpoint.state, Running):
@@ -280,12 +287,17 @@ class Writer:
             except DATABASE_AWAY:
                 await pause(RETRY_AWAY)
 
-    def _saved(self, save: _Save, first_seq: int, at: datetime) -> None:
+    def _saved(self, save: _Save, written: Written, at: datetime) -> None:
         journal = save.journal
         if save.entries:
             self._publisher.publish(
                 Batch(
-                    journal.tenant, journal.thread_id, journal.run_id, first_seq, save.entries, at
+                    journal.tenant,
+                    journal.thread_id,
+                    journal.run_id,
+                    written.first_seq,
+                    save.entries,
+                    at,
                 )
             )
-        save.settle(Saved())
+        save.settle(Saved(written.unread_inputs, written.open_tasks))

@@ -49,6 +49,9 @@ from app.domain.messages import (
 from app.domain.placeholders import in_words, placeholder
 from app.runtime.ports import ModelRequest
 
+_GOES_ON = "[The conversation goes on from here; what was before is left out.]"
+"""Where a view of a long thread begins with an answer: some providers insist that a user speaks first."""
+
 _Url: TypeAlias = type[ImageUrl] | type[AudioUrl] | type[VideoUrl] | type[DocumentUrl]
 _URLS: Mapping[MediaType, _Url] = {
     "image": ImageUrl,
@@ -84,6 +87,8 @@ def history_of(messages: Sequence[Message]) -> list[ModelMessage]:
         if message.role is not Role.ASSISTANT:
             asked.append(_asked(message, tools))
         elif answer := _answer(message):
+            if not history and all(isinstance(part, SystemPromptPart) for part in asked):
+                asked.append(UserPromptPart(content=_GOES_ON))
             if asked:
                 history.append(SdkRequest(parts=asked))
                 asked = []

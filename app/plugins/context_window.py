@@ -15,7 +15,6 @@ from app.domain.messages import Message, Role, Visibility
 from app.plugins.kinds import PluginConfig, PluginKind
 from app.runtime import token_estimates
 from app.runtime.call_pairs import answered
-from app.runtime.compaction import FAILURES
 from app.runtime.compaction_plan import WORTH_READING, CompactionPolicy
 from app.runtime.long_results import shortened
 from app.runtime.plugins import Plugin, ViewRequest
@@ -143,13 +142,7 @@ def _build(_: AgentSpec, config: ContextWindow) -> Plugin:
         taken = token_estimates.of_text(request.system_prompt)
         return within(config, messages, taken + token_estimates.of_tools(request.tools))
 
-    compaction = config.compaction
-    return Plugin(
-        name=KIND.name,
-        transform=transform,
-        compaction=compaction,
-        keys=() if compaction is None else (FAILURES,),
-    )
+    return Plugin(name=KIND.name, transform=transform, compaction=config.compaction)
 
 
 KIND = PluginKind(name="context_window", config=ContextWindow, build=_build)

@@ -77,6 +77,9 @@ class Interruption:
             raise
 
     def _break(self) -> None:
+        """Once: a block that is being left already can't be broken again."""
+        if self._breaks:
+            return
         self._breaks = True
         for scope in self._scopes:
             scope.reschedule(0)

@@ -6,7 +6,7 @@ comes later, fails or takes too long leaves the log as it was, and is tried agai
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import structlog
@@ -61,6 +61,7 @@ class Compaction:
         self._begin = begin
         self._task: asyncio.Task[None] | None = None
         self._outcome: Outcome | None = None
+        self._if_given_up = NOTHING
         self._sizes: list[int] = []
         self._sized_for: CompactionPolicy | None = None
 
@@ -86,8 +87,8 @@ class Compaction:
         taken += token_estimates.of_tools(tool.descriptor for tool in agent.tools.values())
         planned = plan(history, self._sizes, policy, taken)
         if planned is not None:
-            work = self._work(planned, model, policy, failed, run_id, history[-1].seq)
-            self._task = self._begin(work)
+            self._if_given_up = _failure(failed, history[-1].seq)
+            self._task = self._begin(self._work(planned, model, policy, run_id))
 
     @property
     def is_owing(self) -> bool:
@@ -99,9 +100,17 @@ class Compaction:
         outcome, self._outcome = self._outcome, None
         return outcome or NOTHING
 
+    def take_before_rest(self) -> Outcome:
+        """What is ready when the run comes to rest, where nothing of it may go on.
+
+        One that is under way counts as failed, or each activation of a run that rests often would pay for
+        one and give it up.
+        """
+        return self.take() if self._task is None else self._if_given_up
+
     def put_back(self, outcome: Outcome) -> None:
         """The commit that should have saved it didn't come about."""
-        if outcome is not NOTHING:
+        if outcome is not NOTHING and outcome is not self._if_given_up:
             self._outcome = outcome
 
     async def late(self) -> Outcome:
@@ -120,19 +129,15 @@ class Compaction:
         planned: Plan,
         model: LanguageModel,
         policy: CompactionPolicy,
-        failed: JsonObject | None,
         run_id: RunId,
-        at_seq: int,
     ) -> None:
         try:
             answered = await _answer(planned, model, policy.longest_message)
             if answered.text is None:
-                change = Change(FAILURES, _once_more(failed, at_seq))
-                self._outcome = Outcome(usage=answered.usage, changes=(change,))
+                self._outcome = replace(self._if_given_up, usage=answered.usage)
             else:
                 summary = summary_message(MessageId(new_id()), answered.text, planned.of, run_id)
-                changes = () if failed is None else (Change(FAILURES, None),)
-                self._outcome = Outcome((summary,), answered.usage, changes)
+                self._outcome = Outcome((summary,), answered.usage, (Change(FAILURES, None),))
         finally:
             self._task = None
 
@@ -155,7 +160,8 @@ async def _answer(planned: Plan, model: LanguageModel, longest_message: int) -> 
     return answered
 
 
-def _once_more(failed: JsonObject | None, at_seq: int) -> JsonObject:
+def _failure(failed: JsonObject | None, at_seq: int) -> Outcome:
     failures = 1 + (0 if failed is None else failed["failures"])
     pause = FIRST_PAUSE * 2 ** min(failures - 1, MOST_DOUBLINGS)
-    return {"failures": failures, "not_before_seq": at_seq + pause}
+    memory = {"failures": failures, "not_before_seq": at_seq + pause}
+    return Outcome(changes=(Change(FAILURES, memory),))

@@ -11,6 +11,7 @@ from app.clock import Clock, new_id
 from app.domain.checkpoints import (
     Checkpoint,
     CheckpointAnswer,
+    DecidedMeanwhile,
     Said,
     Saved,
     materialize_output,
@@ -30,17 +31,20 @@ from app.domain.runs import (
     status_of,
     status_reason,
 )
+from app.domain.tasks import NewTask
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import CallState
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
-from app.runtime.compaction import NOTHING, Compaction
+from app.runtime.compaction import FAILURES, NOTHING, Compaction, Outcome
 from app.runtime.ports import (
     Answers,
     CheckpointStore,
+    Inbox,
     LiveEvents,
     NothingRemembered,
     RememberedRules,
+    Tasks,
 )
 from app.runtime.state import Batch, StateScope, StateStore
 
@@ -81,6 +85,8 @@ class ActiveRun:
     next_seq: int
     start: Start
     answers: Answers
+    inbox: Inbox
+    tasks: Tasks
     agents: Agents
     compaction: Compaction = field(default_factory=Compaction)
     rules: RememberedRules = NothingRemembered()
@@ -98,6 +104,10 @@ class ActiveRun:
     unfinished: Message | None = None
     """What the model has said and nobody has saved: kept by the end, should one come before the next save."""
     _remembered: tuple[tuple[int, AgentId], Sequence[Rule]] | None = None
+    starting: list[NewTask] = field(default_factory=list)
+    """Tasks that begin with the next commit."""
+    unread_inputs: int = 0
+    open_tasks: int = 0
     _active_before: float = 0.0
     _began: datetime = field(init=False)
 
@@ -105,6 +115,8 @@ class ActiveRun:
         self.steps = self.record.steps
         self.usage = self.record.usage
         self.output = self.record.output
+        self.unread_inputs = self.record.unread_inputs
+        self.open_tasks = self.record.open_tasks
         self._began = self.clock.now()
         self._restore_state()
         self.tickets = list(self.start.tickets)
@@ -150,6 +162,13 @@ class ActiveRun:
     def new_message_id(self) -> MessageId:
         return MessageId(new_id())
 
+    async def read_inbox(self) -> None:
+        """Let what has come in meanwhile enter the log, each message once and in order."""
+        entered = await self.inbox.enter_log(self.next_seq)
+        self.log.extend(entered)
+        self.next_seq += len(entered)
+        self.unread_inputs = 0
+
     async def save(
         self,
         messages: Iterable[Message] = (),
@@ -168,7 +187,7 @@ class ActiveRun:
         The events that tell of it, `step_end` and `run_finish`, are part of the commit; so is a
         summary that is ready when a step is complete.
         """
-        beside = self.compaction.take() if completes_step else NOTHING
+        beside = self._taken_from_beside(state) if completes_step else NOTHING
         self.change_state(Batch(beside.changes))
         usage = self.usage + beside.usage
         entries = [
@@ -191,6 +210,7 @@ class ActiveRun:
         if finish is not None:
             events.append(Said(self._state_snapshot(state, steps), None))
             events.append(Said(finish, None))
+        starting, self.starting = self.starting, []
         answer = await self.store.commit(
             Checkpoint(
                 tenant=self.record.tenant,
@@ -209,6 +229,7 @@ class ActiveRun:
                 calls_settled=calls_settled,
                 opened=tuple(opened),
                 applied=tuple(applied),
+                tasks=tuple(starting),
                 said=tuple(events),
             )
         )
@@ -226,7 +247,15 @@ class ActiveRun:
             self._note_calls(calls, calls_settled)
         else:
             self.compaction.put_back(beside)
+            self.starting = [*starting, *self.starting]
+        if not isinstance(answer, DecidedMeanwhile):
+            self.unread_inputs, self.open_tasks = answer.unread_inputs, answer.open_tasks
         return answer
+
+    def _taken_from_beside(self, state: Standing) -> Outcome:
+        if isinstance(state, Waiting):
+            return self.compaction.take_before_rest()
+        return self.compaction.take()
 
     def _note_calls(self, calls: Sequence[CallState], calls_settled: bool) -> None:
         for state in calls:
@@ -242,7 +271,9 @@ class ActiveRun:
         extensions = dict(stored.get("extensions", {}))
         lifecycle = extensions.pop(LIFECYCLE, {})
         self._active_before = lifecycle.get("active_ms", 0) / 1000
-        self.state = StateStore(self.agent.plugins.keys, revision=stored.get("revision", 0))
+        self.state = StateStore(
+            [*self.agent.plugins.keys, FAILURES], revision=stored.get("revision", 0)
+        )
         self.state.restore(StateScope.RUN, extensions)
         self.state.restore(StateScope.THREAD, self.thread_state)
 

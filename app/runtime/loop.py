@@ -13,12 +13,13 @@ from typing import TypeAlias, assert_never
 import structlog
 
 from app import telemetry
-from app.domain.checkpoints import DecidedMeanwhile
+from app.domain.checkpoints import CheckpointAnswer, DecidedMeanwhile, Saved
 from app.domain.errors import OwnershipLost, PluginFailed
 from app.domain.events import RunFinish, RunStart, StepStart, StreamReset
 from app.domain.identity import run_identity
 from app.domain.messages import Message, Role, Text, ToolCall, Visibility
 from app.domain.runs import (
+    AWAITING_TASKS,
     MAX_ROUNDS,
     SUSPENDED,
     Cancelled,
@@ -40,6 +41,7 @@ from app.domain.tool_calls import (
     Effect,
     idempotency_key,
 )
+from app.runtime.background import has_answered
 from app.runtime.cancellation import Interrupted, Wish
 from app.runtime.context import ActiveRun
 from app.runtime.handoff import hand_off_if_wished, take_up_work, wish_for
@@ -63,7 +65,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The run waits for people, and holds nothing."""
+    """The run waits for people or for its tasks, and holds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,12 @@ async def _advance(run: ActiveRun) -> Ending:
         return ending
     if (stop := (await ask(run, Phase.RUN_START)).stop) is not None:
         return await finish(run, stop)
+    if has_answered(run) and (ending := await _come_to_rest(run)) is not None:
+        return ending
     while True:
         run.interruption.check()
+        if run.unread_inputs:
+            await run.read_inbox()
         if (blocked := await hand_off_if_wished(run)) is not None:
             return await finish(run, blocked)
         if (ending := await _step(run)) is not None:
@@ -178,8 +184,7 @@ async def _step(run: ActiveRun) -> Ending | None:
         return await _end_of_step(run, round_)
     if note:
         return await _next_step(run, ToolRound(run, [said, *note]), await _close_step(run))
-    await _close_step(run)
-    return await finish(run, NaturalEnd(), ToolRound(run, [said]))
+    return await _come_to_rest(run, ToolRound(run, [said]), await _close_step(run))
 
 
 async def _why_not_another(run: ActiveRun) -> Termination | None:
@@ -196,6 +201,7 @@ def _begin_step(run: ActiveRun) -> None:
 
 async def _end_of_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
     """What comes after calls: an end that somebody asked for, a rest, or the next step."""
+    await round_.secure(Phase.STEP_END)
     try:
         stop = await _close_step(run)
     except BROKEN_OFF:
@@ -302,15 +308,58 @@ async def _suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticke
     return not isinstance(answer, DecidedMeanwhile)
 
 
+async def _come_to_rest(
+    run: ActiveRun, last: ToolRound | None = None, stop: Termination | None = None
+) -> Ending | None:
+    """The model has nothing more to do: end, or wait for tasks that still run.
+
+    None when something has come in that it should read. Whether that is so is decided by the very
+    commit that ends the run or lets it wait: nothing can come in between.
+    """
+    ending: Ending | None = None
+    if not (run.unread_inputs or run.open_tasks):
+        ending = await _end_by_itself(run, last)
+    if ending is None and stop is not None:
+        ending = await finish(run, stop, last)
+    if ending is None and last is not None:
+        await last.save(completes_step=run.in_step, calls_settled=True)
+    while ending is None and not run.unread_inputs:
+        ending = await (_wait_for_tasks(run) if run.open_tasks else _end_by_itself(run))
+    return ending
+
+
+async def _end_by_itself(run: ActiveRun, last: ToolRound | None = None) -> Finished | None:
+    termination = await _clean_up(run, NaturalEnd())
+    answer = await _save_end(run, termination, last or ToolRound(run))
+    return Finished(termination) if isinstance(answer, Saved) else None
+
+
+async def _wait_for_tasks(run: ActiveRun) -> Suspended | None:
+    waiting = Waiting(waiting_reason(AWAITING_TASKS), AWAITING_TASKS)
+    answer = await run.save(
+        state=waiting,
+        finish=RunFinish(
+            identity=run_identity(run.record),
+            termination=SUSPENDED,
+            waiting=waiting_to_json(waiting.reason, waiting.message, [], run.record.dispatch_id),
+        ),
+    )
+    return Suspended() if isinstance(answer, Saved) else None
+
+
 async def finish(
     run: ActiveRun, termination: Termination, last: ToolRound | None = None
 ) -> Finished:
     """Save the end with what came last, and say it in the same commit."""
-    last = last or ToolRound(run)
     termination = await _clean_up(run, termination)
+    await _save_end(run, termination, last or ToolRound(run))
+    return Finished(termination)
+
+
+async def _save_end(run: ActiveRun, termination: Termination, last: ToolRound) -> CheckpointAnswer:
     response = _last_words(run, last.messages)
     state = Done(termination, run.clock.now(), response or None)
-    await run.save(
+    return await run.save(
         last.messages,
         said=last.said,
         applied=last.applied,
@@ -327,7 +376,6 @@ async def finish(
             },
         ),
     )
-    return Finished(termination)
 
 
 async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
@@ -367,7 +415,7 @@ def _loose_ends(run: ActiveRun) -> ToolRound:
     return round_
 
 
-def _last_words(run: ActiveRun, messages: list[Message]) -> str:
+def _last_words(run: ActiveRun, messages: Sequence[Message]) -> str:
     """The last thing that the assistant said in this run."""
     own = [entry.message for entry in run.log if entry.message.run_id == run.record.id]
     for message in reversed([*own, *messages]):

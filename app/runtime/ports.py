@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,11 +18,12 @@ from app.domain.events import (
     AgentEvent,
     ToolCallStreamDelta,
 )
-from app.domain.ids import AgentId, CallId, RunId, ThreadId
+from app.domain.ids import AgentId, CallId, RunId, TaskId, ThreadId
 from app.domain.inference import NO_OPTIONS, InferenceOptions
 from app.domain.json_values import Json, JsonObject
-from app.domain.messages import Message
+from app.domain.messages import LoggedMessage, Message
 from app.domain.rules import Rule
+from app.domain.tasks import TaskStatus
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import ResumeMode, SuspensionRequest, ToolDescriptor, ToolResult
 from app.runtime.state import Change, Snapshot, StateKey
@@ -119,6 +120,20 @@ V = TypeVar("V")
 U = TypeVar("U")
 
 
+class Tasks(Protocol):
+    """The background tasks of a run, for its tools. None means that it has no such task."""
+
+    async def cancel(self, task_id: TaskId) -> TaskStatus | None:
+        """End an open task; how it stands then."""
+
+    async def send(self, task_id: TaskId, text: str, key: str) -> TaskStatus | None:
+        """Put a message before an open task, once per key; how it stands then."""
+
+
+async def _no_messages() -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """What a tool may know, say and change while it runs. A parameter annotated with it receives it.
@@ -144,6 +159,13 @@ class ToolContext:
     parent_run_id: RunId | None = None
     parent_call_id: CallId | None = None
     over: threading.Event = field(default_factory=threading.Event)
+    tasks: Tasks | None = None
+    """The run's tasks; a task has none itself."""
+    inbox: Callable[[], Awaitable[Sequence[str]]] = _no_messages
+
+    async def messages(self) -> Sequence[str]:
+        """What the agent has sent to this background task since it last looked."""
+        return await self.inbox()
 
     def suspend(
         self,
@@ -262,6 +284,12 @@ class RememberedRules(Protocol):
 class NothingRemembered:
     async def for_calls_of(self, agent_id: AgentId) -> Sequence[Rule]:
         return ()
+
+
+class Inbox(Protocol):
+    async def enter_log(self, next_seq: int) -> Sequence[LoggedMessage]:
+        """Append what waits for the run to its log, and return the log from `next_seq` on; raises
+        `OwnershipLost` when the run isn't ours any more."""
 
 
 class LiveEvents(Protocol):

@@ -7,6 +7,7 @@ from app.domain.decisions import EXPIRED, Action, denial
 from app.domain.tickets import Ticket, TicketStatus, ticket_order
 from app.domain.tool_calls import CallState, CallStatus, ToolResult, result_of_response
 from app.runtime.context import ActiveRun
+from app.runtime.plugins import Phase
 from app.runtime.tool_calls import settle
 from app.runtime.tool_changes import executed_before
 from app.runtime.tool_execution import Executed, Resumption
@@ -97,6 +98,7 @@ async def _run_answered(round_: ToolRound, state: CallState, resumption: Resumpt
         before = executed_before(round_.run, state, state.untold)
         await round_.finish(state, before, resumed=True)
         return
+    await round_.secure(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE)
     verdict = await judge(
         round_.run, state, was_approved=True, resume_input=resumption.resume_input
     )

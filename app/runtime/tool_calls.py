@@ -17,9 +17,19 @@ from typing import TypeAlias, assert_never
 from app.domain.agents import ToolExecution
 from app.domain.runs import Blocked
 from app.domain.tool_calls import CallState, CallStatus, ToolResult
+from app.runtime.background import begin_task
+from app.runtime.plugins import Phase
 from app.runtime.tool_changes import SideBySide, executed_before
 from app.runtime.tool_execution import Executed, execute
-from app.runtime.tool_gate import Answered, Forbidden, MustAsk, Refused, Verdict, judge
+from app.runtime.tool_gate import (
+    Answered,
+    AsTask,
+    Forbidden,
+    MustAsk,
+    Refused,
+    Verdict,
+    judge,
+)
 from app.runtime.tool_round import BROKEN_OFF, ToolRound
 
 Telling: TypeAlias = Callable[[], Awaitable[object]]
@@ -53,6 +63,10 @@ async def settle(
             round_.stop = Blocked(reason)
             blocked = Executed(ToolResult.error(state.call.name, reason))
             await round_.finish(state, blocked, resumed=resumed)
+        case AsTask():
+            await round_.announce(state)
+            begun = Executed(begin_task(round_.run, state))
+            await round_.finish(state, begun, resumed=resumed)
         case _:
             assert_never(verdict)
 
@@ -63,6 +77,7 @@ async def settle(
 async def _one_by_one(round_: ToolRound, calls: Sequence[CallState]) -> None:
     for place, state in enumerate(calls):
         if await _stops_the_rest(round_, state):
+            await round_.secure(Phase.STEP_END)
             for behind in calls[place + 1 :]:
                 await _leave(round_, behind)
             return
@@ -86,10 +101,11 @@ async def _stops_the_rest(round_: ToolRound, state: CallState) -> bool:
         if not state.effect.may_be_rerun:
             await round_.ask_for_outcome(state)
             return False
-    elif (verdict := await judge(round_.run, state)) is not None:
-        await settle(round_, state, verdict)
-        return isinstance(verdict, Forbidden)
     else:
+        await round_.secure(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE)
+        if (verdict := await judge(round_.run, state)) is not None:
+            await settle(round_, state, verdict)
+            return isinstance(verdict, Forbidden)
         await round_.announce(state)
     return await round_.execute(state) is CallStatus.SUSPENDED
 
@@ -200,6 +216,10 @@ class _Race:
                 self._take(*await self._over.get())
             self._take_what_came()
             left -= len(self._unsaved)
+            if self._round.will_ask(Phase.AFTER_TOOL_EXECUTE):
+                for place, executed in self._unsaved.items():
+                    self._round.keep(self._calls[place], executed)
+                await self._round.save()
             await self._turns.tell()
             self._keep()
             if left:

@@ -90,6 +90,7 @@ async def _try(
         suspension_reason=None if ticket is None else ticket.reason,
         snapshot=snapshot,
         change=lambda change: changes.append(run.state.checked(change)),
+        tasks=run.tasks,
         parent_run_id=lineage.parent_run_id,
         parent_call_id=None if lineage.parent_call_id is None else CallId(lineage.parent_call_id),
     )

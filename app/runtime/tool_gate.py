@@ -52,8 +52,13 @@ class Forbidden:
     reason: str
 
 
-Verdict: TypeAlias = Refused | Answered | MustAsk | Forbidden
-"""Why a call doesn't run; one that may has none."""
+@dataclass(frozen=True, slots=True)
+class AsTask:
+    """It runs, but not here: it goes on by itself as a background task."""
+
+
+Verdict: TypeAlias = Refused | Answered | MustAsk | Forbidden | AsTask
+"""Why a call doesn't run here; one that may has none."""
 
 
 async def judge(
@@ -133,4 +138,4 @@ def _of_agent(run: ActiveRun, state: CallState, was_approved: bool) -> Verdict |
             ),
             TicketKind.FRONTEND,
         )
-    return None
+    return AsTask() if name in run.agent.spec.background else None

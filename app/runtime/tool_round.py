@@ -59,6 +59,8 @@ class ToolRound:
         """Answers whose calls have a new question: they count as applied once that is durable."""
         self.questions: list[Question] = []
         self._places: dict[CallId, int] = {}
+        self._has_results = False
+        """Tools have returned since the last save."""
         self.stop: Termination | None = None
         """Why the run shall end after this round: the first who asked for it counts."""
         self.side_by_side: SideBySide | None = None
@@ -82,7 +84,20 @@ class ToolRound:
         await self.begin(state)
         async with self.run.interruption.interruptible():
             executed = await execute(self.run, state, self.run.state.snapshot, resumption)
+        if self.will_ask(Phase.AFTER_TOOL_EXECUTE):
+            self.keep(state, executed)
+            await self.save()
         return await self.finish(state, executed, resumed=resumed)
+
+    def will_ask(self, *phases: Phase) -> bool:
+        """Whether plugins are asked in one of these phases. That may take long: what is known is saved
+        before, so that a crash meanwhile repeats no call."""
+        return any(self.run.agent.plugins.hooks(phase) for phase in phases)
+
+    async def secure(self, *phases: Phase) -> None:
+        """Save the results that are known, if plugins come next."""
+        if self._has_results and self.will_ask(*phases):
+            await self.save()
 
     async def announce(self, state: CallState, resumption: Resumption | None = None) -> None:
         """Let plugins know of a call that is about to run."""
@@ -107,6 +122,7 @@ class ToolRound:
         self, state: CallState, executed: Executed, *, resumed: bool = False
     ) -> CallStatus:
         """Give the call its result, or let it wait when the result is a question."""
+        self._has_results = True
         taken = take_in(self.run, state, executed, self.side_by_side)
         if taken.result.suspension is not None:
             # Its changes are part of the same commit, and not made again.
@@ -207,6 +223,7 @@ class ToolRound:
         if isinstance(answer, Saved):
             self.messages, self.said, self.applied = [], [], []
             self.changed.clear()
+            self._has_results = False
 
     def _tell(self, state: CallState, executed: Executed, *, resumed: bool = False) -> None:
         result = executed.result

@@ -14,12 +14,14 @@ from typing import Any, TypeAlias, assert_never
 from sqlalchemy import case, delete, update
 from sqlalchemy.dialects.postgresql import insert
 
-from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved
+from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved, Unsettled
 from app.domain.json_values import storable
 from app.domain.runs import (
+    Cancelled,
     Done,
     NaturalEnd,
     Running,
+    RunRecord,
     RunStatus,
     Waiting,
     WaitingReason,
@@ -28,10 +30,12 @@ from app.domain.runs import (
 )
 from app.domain.tickets import TicketStatus
 from app.domain.tool_calls import kept_to_json
-from app.storage import deliveries, messages, runs, threads, tickets
+from app.storage import deliveries, inputs, messages, runs, tasks, threads, tickets
 from app.storage.database import Connection
+from app.storage.runs import RunKey
 from app.storage.tables import event_heads, tool_calls
 from app.storage.tables import runs as run_table
+from app.storage.tasks import TaskKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +43,14 @@ class NotOurs:
     """Nothing was written: the run has another attempt or status than the writer believes."""
 
 
-Outcome: TypeAlias = Saved | DecidedMeanwhile | NotOurs
+Outcome: TypeAlias = Saved | DecidedMeanwhile | Unsettled | NotOurs
 
 EXECUTING: Collection[RunStatus] = frozenset({RunStatus.RUNNING})
 
 
 def is_hot(checkpoint: Checkpoint) -> bool:
-    """Whether the one-statement way may be tried: no ticket is opened, no end but the usual one."""
-    if checkpoint.opened:
+    """Whether the one-statement way may be tried: nothing is opened, no end but the usual one."""
+    if checkpoint.opened or checkpoint.tasks:
         return False
     match checkpoint.state:
         case Running():
@@ -79,6 +83,8 @@ async def save(
         return NotOurs()
     if _waits_for_answers(checkpoint) and await _was_answered(connection, checkpoint):
         return DecidedMeanwhile()
+    if not _may_rest(checkpoint, record):
+        return Unsettled(record.unread_inputs, record.open_tasks)
     await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
     await tickets.open_all(connection, checkpoint.tenant, checkpoint.opened)
     await messages.append(
@@ -89,7 +95,9 @@ async def save(
         checkpoint.messages,
     )
     await _write_calls(connection, checkpoint, at)
-    await _write_run(connection, checkpoint, at)
+    await _begin_tasks(connection, checkpoint, at)
+    standing = await _settle(connection, checkpoint, record, at)
+    await _write_run(connection, checkpoint, standing, at)
     advanced: dict[str, Any] = {
         "next_message_seq": thread.next_message_seq + len(checkpoint.messages),
         "updated_at": at,
@@ -102,8 +110,11 @@ async def save(
             advanced |= await _admit_next(connection, checkpoint, thread.queue_length)
         else:
             advanced["queue_length"] = thread.queue_length - 1
+    elif _waits_for_answers(checkpoint) and record.cancel_requested_at is not None:
+        # The wish came too late to be heard, and at rest nobody listens: somebody has to see to it.
+        await deliveries.enqueue(connection, _key_of(checkpoint))
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
-    return Saved()
+    return standing
 
 
 async def silence(connection: Connection, checkpoint: Checkpoint) -> None:
@@ -119,12 +130,64 @@ async def silence(connection: Connection, checkpoint: Checkpoint) -> None:
     )
 
 
+def _key_of(checkpoint: Checkpoint) -> RunKey:
+    return RunKey(checkpoint.tenant, checkpoint.thread_id, checkpoint.run_id, checkpoint.attempt)
+
+
 def _waits_for_answers(checkpoint: Checkpoint) -> bool:
-    """A run whose agent isn't to be had can't use an answer, and waits whether there is one or not."""
+    """A run whose agent isn't to be had can't use an answer, and waits whether there is one or not;
+    one that has come to wait for its tasks has asked for none."""
     state = checkpoint.state
-    return (
-        isinstance(state, Waiting) and state.reason is not WaitingReason.AGENT_VERSION_UNAVAILABLE
+    return isinstance(state, Waiting) and state.reason not in (
+        WaitingReason.AGENT_VERSION_UNAVAILABLE,
+        WaitingReason.BACKGROUND_TASKS,
     )
+
+
+def _may_rest(checkpoint: Checkpoint, record: RunRecord) -> bool:
+    """Nothing that was put before a run is lost by an end of its own, and none waits for nothing."""
+    match checkpoint.state:
+        case Done(NaturalEnd()):
+            return not (record.unread_inputs or record.open_tasks or checkpoint.tasks)
+        case Waiting(WaitingReason.BACKGROUND_TASKS):
+            return not record.unread_inputs and record.open_tasks > 0
+        case _:
+            return True
+
+
+async def _begin_tasks(connection: Connection, checkpoint: Checkpoint, at: datetime) -> None:
+    if not checkpoint.tasks:
+        return
+    await tasks.begin(
+        connection,
+        checkpoint.tenant,
+        checkpoint.run_id,
+        checkpoint.thread_id,
+        checkpoint.tasks,
+        at,
+    )
+    for task in checkpoint.tasks:
+        await deliveries.enqueue_task(connection, TaskKey(checkpoint.tenant, task.id, 0))
+
+
+async def _settle(
+    connection: Connection, checkpoint: Checkpoint, record: RunRecord, at: datetime
+) -> Saved:
+    """What the run's row counts from now on.
+
+    A cancelled run takes its tasks along. After any other end those that were under way go on, and what
+    comes of them starts nothing.
+    """
+    begun = [task.id for task in checkpoint.tasks]
+    if not isinstance(checkpoint.state, Done):
+        return Saved(record.unread_inputs, record.open_tasks + len(begun))
+    if record.unread_inputs:
+        await inputs.retract(connection, checkpoint.tenant, checkpoint.run_id)
+    if isinstance(checkpoint.state.termination, Cancelled):
+        await tasks.cancel_all(connection, checkpoint.tenant, checkpoint.run_id, at)
+        return Saved()
+    await tasks.cancel_all(connection, checkpoint.tenant, checkpoint.run_id, at, only=begun)
+    return Saved(open_tasks=record.open_tasks)
 
 
 async def _was_answered(connection: Connection, checkpoint: Checkpoint) -> bool:
@@ -148,7 +211,9 @@ async def _admit_next(
     return {"open_run_id": waiting.run_id, "queue_length": queue_length - 1}
 
 
-async def _write_run(connection: Connection, checkpoint: Checkpoint, at: datetime) -> None:
+async def _write_run(
+    connection: Connection, checkpoint: Checkpoint, standing: Saved, at: datetime
+) -> None:
     state = checkpoint.state
     output = checkpoint.output.range
     values: dict[str, Any] = {
@@ -161,6 +226,8 @@ async def _write_run(connection: Connection, checkpoint: Checkpoint, at: datetim
         "output_from": output.from_seq if output else None,
         "output_to": output.to_seq if output else None,
         "output_ids": list(checkpoint.output.message_ids),
+        "unread_inputs": standing.unread_inputs,
+        "open_tasks": standing.open_tasks,
         "updated_at": at,
     }
     match state:

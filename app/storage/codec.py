@@ -125,6 +125,16 @@ def message_of(row: Row) -> LoggedMessage:
     )
 
 
+def queued_message_of(raw: dict[str, Any]) -> Message:
+    """A message that waited outside the log: nobody has produced it yet."""
+    return Message(
+        id=MessageId(raw["id"]),
+        role=Role(raw["role"]),
+        content=tuple(block_from_json(block) for block in raw["content"]),
+        visibility=Visibility(raw.get("visibility", Visibility.ALL)),
+    )
+
+
 def run_of(row: Row) -> RunRecord:
     return RunRecord(
         tenant=Tenant(row["tenant"]),
@@ -159,6 +169,8 @@ def run_of(row: Row) -> RunRecord:
         started_at=row["started_at"],
         updated_at=row["updated_at"],
         events_from=row["events_from"],
+        unread_inputs=row["unread_inputs"],
+        open_tasks=row["open_tasks"],
     )
 
 

@@ -1,7 +1,7 @@
-"""Deliveries: queued wake-ups of runs, enqueued inside the caller's transaction.
+"""Deliveries: queued wake-ups of runs and of tasks, enqueued inside the caller's transaction.
 
-A delivery says that somebody should look at a run; whoever gets it claims the run or forgets it, so a
-duplicate is harmless. Its key is `run:attempt`, never the run alone: the queue keeps a key until a
+A delivery says that somebody should look at a run or a task; whoever gets it claims that or forgets it,
+so a duplicate is harmless. Its key is `run:attempt`, never the run alone: the queue keeps a key until a
 delivery's completion is written, and a later wake-up must not drown in that gap.
 """
 
@@ -18,11 +18,13 @@ from pgqueuer.adapters.persistence.queries import Queries
 from pgqueuer.domain.settings import DBSettings
 from pgqueuer.ports.driver import Driver
 
-from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.ids import RunId, TaskId, Tenant, ThreadId
 from app.storage.database import Connection, raw
 from app.storage.runs import RunKey
+from app.storage.tasks import TaskKey
 
 ENTRYPOINT = "run"
+TASK_ENTRYPOINT = "task"
 _SETTINGS = DBSettings(db_schema="pgq")
 
 
@@ -53,3 +55,20 @@ def delivered(payload: bytes | None) -> RunKey:
     return RunKey(
         Tenant(body["tenant"]), ThreadId(body["thread_id"]), RunId(body["run_id"]), body["attempt"]
     )
+
+
+async def enqueue_task(connection: Connection, key: TaskKey) -> None:
+    """Have some worker look at a task once this transaction commits."""
+    queries = queue_queries(AsyncpgDriver(await raw(connection)))
+    await queries.enqueue(
+        TASK_ENTRYPOINT,
+        json.dumps(asdict(key)).encode(),
+        dedupe_key=f"{key.task_id}:{key.attempt}",
+        on_conflict="skip",
+    )
+
+
+def delivered_task(payload: bytes | None) -> TaskKey:
+    """The task that a delivery is about."""
+    body = json.loads(payload or b"{}")
+    return TaskKey(Tenant(body["tenant"]), TaskId(body["task_id"]), body["attempt"])

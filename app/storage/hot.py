@@ -159,9 +159,12 @@ WITH thread AS (
     UPDATE runs r SET status = 'running', attempt = r.attempt + 1, owner = $4,
         losses = r.losses + (locked.lost_owner IS NOT NULL)::int, dispatch_id = $6,
         waiting_reason = NULL, waiting_message = NULL,
+        -- A run's input is what it was started with: what comes later is in the log alone.
         input_from = coalesce(r.input_from, counted.from_seq),
-        input_to = coalesce(counted.to_seq, r.input_to),
-        input_ids = r.input_ids || coalesce(counted.ids, '{}'),
+        input_to = coalesce(r.input_to, counted.to_seq),
+        input_ids = CASE WHEN r.input_from IS NULL THEN coalesce(counted.ids, '{}')
+            ELSE r.input_ids END,
+        unread_inputs = r.unread_inputs - coalesce(cardinality(counted.ids), 0),
         started_at = coalesce(r.started_at, now()), updated_at = now()
     FROM locked, counted
     WHERE r.tenant = $1 AND r.id = locked.id
@@ -348,9 +351,10 @@ WITH want AS (
     ORDER BY t.tenant, t.id
     FOR NO KEY UPDATE OF t
 ), run AS (
-    SELECT w.i FROM want w JOIN thread ON thread.i = w.i
+    SELECT w.i, r.unread_inputs, r.open_tasks FROM want w JOIN thread ON thread.i = w.i
     JOIN runs r ON r.tenant = w.tenant AND r.id = w.run_id
     WHERE r.attempt = w.attempt AND r.status = 'running'
+        AND (w.status <> 'done' OR (r.unread_inputs = 0 AND r.open_tasks = 0))
     ORDER BY r.tenant, r.id
     FOR NO KEY UPDATE OF r
 ), ours AS (
@@ -419,17 +423,26 @@ WITH want AS (
     FROM unnest($47::int[], $48::uuid[]) AS a(i, ticket) JOIN ours o ON o.i = a.i
     WHERE t.tenant = o.tenant AND t.id = a.ticket AND t.applied_at IS NULL
 )
-SELECT i, first_seq FROM head
+SELECT head.i, head.first_seq, run.unread_inputs, run.open_tasks FROM head JOIN run ON run.i = head.i
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A checkpoint that was written, and what its run's row counted then."""
+
+    first_seq: int
+    unread_inputs: int = 0
+    open_tasks: int = 0
 
 
 async def checkpoint(
     pool: RawPool, writes: Sequence[tuple[Checkpoint, Sequence[Entry]]], at: datetime
-) -> dict[int, int]:
+) -> dict[int, Written]:
     """Commit the checkpoints of many runs that neither wait nor have anybody queued behind their end.
 
-    Returns the first event seq for each index that was written, whole. A missing one was not written
-    at all: its run is lost, or it needs the slower way of `checkpoints.py`.
+    Has an answer for each index that was written, whole. A missing one was not written at all: its run
+    is lost, may not end yet, or needs the slower way of `checkpoints.py`.
     """
     checkpoints = [checkpoint for checkpoint, _ in writes]
     rows = await pool.fetch(
@@ -442,7 +455,10 @@ async def checkpoint(
         *_applied_columns(checkpoints),
         [None if c.thread_state is None else storable_json(c.thread_state) for c in checkpoints],
     )
-    return {row["i"] - 1: row["first_seq"] for row in rows}
+    return {
+        row["i"] - 1: Written(row["first_seq"], row["unread_inputs"], row["open_tasks"])
+        for row in rows
+    }
 
 
 def _run_columns(checkpoints: Sequence[Checkpoint], events: Sequence[int]) -> list[list[Any]]:

@@ -1,28 +1,24 @@
-"""Inputs: messages that wait until their run is claimed."""
+"""Inputs: a run's inbox. They enter the log when it is claimed, or at a border of its steps.
+
+Whoever queues holds the run's lock, and the run's row counts what is unread: an end or a rest that
+locks that row can't overlook anything.
+"""
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from sqlalchemy import insert, update
+from sqlalchemy import func, insert, select, update
 
 from app.domain.ids import InputId, RunId, Tenant, ThreadId
 from app.domain.inputs import InputStatus
 from app.domain.json_values import storable
-from app.domain.messages import Message, message_to_json
+from app.domain.messages import LoggedMessage, Message, message_to_json
+from app.domain.runs import RunStatus
+from app.storage import messages, runs, threads
+from app.storage.codec import queued_message_of
 from app.storage.database import Connection
 from app.storage.tables import inputs
-
-
-async def retract(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
-    """The run will never take what still waits for it."""
-    await connection.execute(
-        update(inputs)
-        .where(
-            inputs.c.tenant == tenant,
-            inputs.c.run_id == run_id,
-            inputs.c.status == InputStatus.PENDING.value,
-        )
-        .values(status=InputStatus.RETRACTED.value)
-    )
+from app.storage.tables import runs as run_table
 
 
 async def queue(
@@ -32,7 +28,11 @@ async def queue(
     run_id: RunId,
     waiting: Sequence[tuple[InputId, Message]],
 ) -> None:
-    """Keep messages in their order for a run that can't take them yet."""
+    """Keep messages in their order, behind those that wait already."""
+    mine = (inputs.c.tenant == tenant) & (inputs.c.run_id == run_id)
+    pending = mine & (inputs.c.status == InputStatus.PENDING.value)
+    last = select(func.coalesce(func.max(inputs.c.position), 0)).where(pending)
+    behind: int = (await connection.execute(last)).scalar_one()
     await connection.execute(
         insert(inputs),
         [
@@ -44,6 +44,84 @@ async def queue(
                 "position": position,
                 "message": storable(message_to_json(message)),
             }
-            for position, (input_id, message) in enumerate(waiting, 1)
+            for position, (input_id, message) in enumerate(waiting, behind + 1)
         ],
     )
+    await connection.execute(
+        update(run_table)
+        .where(run_table.c.tenant == tenant, run_table.c.id == run_id)
+        .values(unread_inputs=run_table.c.unread_inputs + len(waiting))
+    )
+
+
+async def enter_log(
+    connection: Connection,
+    tenant: Tenant,
+    thread_id: ThreadId,
+    run_id: RunId,
+    attempt: int,
+    next_seq: int,
+    at: datetime,
+) -> list[LoggedMessage] | None:
+    """Append what waits for an executing run to its thread's log, each once and in order.
+
+    Returns the log from `next_seq` on, where its owner believes the end to be: what a lost reply has
+    hidden from it is there as well. None, and nothing written, when the run has another owner.
+    """
+    thread = await threads.lock(connection, tenant, thread_id)
+    record = await runs.lock(connection, tenant, run_id)
+    if (
+        thread is None
+        or record is None
+        or record.attempt != attempt
+        or record.status is not RunStatus.RUNNING
+    ):
+        return None
+    waiting = await _pending(connection, tenant, run_id)
+    first = thread.next_message_seq
+    await messages.append(connection, tenant, thread_id, first, [message for _, message in waiting])
+    for seq, (input_id, _) in enumerate(waiting, first):
+        await connection.execute(
+            update(inputs)
+            .where(inputs.c.tenant == tenant, inputs.c.id == input_id)
+            .values(status=InputStatus.CONSUMED.value, consumed_seq=seq)
+        )
+    if waiting:
+        after = {"next_message_seq": first + len(waiting), "updated_at": at}
+        await threads.change(connection, tenant, thread_id, after)
+        await connection.execute(
+            update(run_table)
+            .where(run_table.c.tenant == tenant, run_table.c.id == run_id)
+            .values(unread_inputs=run_table.c.unread_inputs - len(waiting))
+        )
+    return await messages.since(connection, tenant, thread_id, next_seq)
+
+
+async def retract(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
+    """The run will never take what still waits for it; the caller writes its row."""
+    await connection.execute(
+        update(inputs)
+        .where(
+            inputs.c.tenant == tenant,
+            inputs.c.run_id == run_id,
+            inputs.c.status == InputStatus.PENDING.value,
+        )
+        .values(status=InputStatus.RETRACTED.value)
+    )
+
+
+async def _pending(
+    connection: Connection, tenant: Tenant, run_id: RunId
+) -> list[tuple[InputId, Message]]:
+    statement = (
+        select(inputs.c.id, inputs.c.message)
+        .where(
+            inputs.c.tenant == tenant,
+            inputs.c.run_id == run_id,
+            inputs.c.status == InputStatus.PENDING.value,
+        )
+        .order_by(inputs.c.position)
+        .with_for_update(key_share=True)
+    )
+    rows = await connection.execute(statement)
+    return [(InputId(row.id), queued_message_of(row.message)) for row in rows]

@@ -41,6 +41,23 @@ async def append(
         await connection.execute(insert(messages), rows)
 
 
+async def since(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId, first_seq: int
+) -> list[LoggedMessage]:
+    """The log from a place on."""
+    statement = (
+        select(messages)
+        .where(
+            messages.c.tenant == tenant,
+            messages.c.thread_id == thread_id,
+            messages.c.seq >= first_seq,
+        )
+        .order_by(messages.c.seq)
+    )
+    rows = await connection.execute(statement)
+    return [message_of(row) for row in rows.mappings()]
+
+
 async def page(
     connection: Connection,
     tenant: Tenant,

@@ -219,6 +219,30 @@ async def unheard(connection: Connection, *, grace: float, limit: int) -> list[R
     )
 
 
+async def unread(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
+    """Runs that wait for their tasks although one reported `grace` ago; for the sweeper."""
+    return await _keys(
+        connection,
+        select(*_key_columns)
+        .where(
+            runs.c.waiting_reason == WaitingReason.BACKGROUND_TASKS.value,
+            runs.c.unread_inputs > 0,
+            runs.c.updated_at < func.now() - timedelta(seconds=grace),
+        )
+        .order_by(runs.c.updated_at)
+        .limit(limit),
+    )
+
+
+async def count_task_ended(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
+    """One open task less; the caller holds the run's lock and has ended the task."""
+    await connection.execute(
+        update(runs)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id)
+        .values(open_tasks=runs.c.open_tasks - 1)
+    )
+
+
 async def waiting_for_version(
     connection: Connection, versions: Sequence[AgentVersion], limit: int
 ) -> list[RunKey]:
@@ -281,7 +305,8 @@ async def page(
 
 
 _STANDING = """
-SELECT r.status, r.waiting_reason <> 'agent_version_unavailable' AND EXISTS (
+SELECT r.status, r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
+    OR r.waiting_reason <> 'agent_version_unavailable' AND EXISTS (
     SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
         AND t.status IN ('decided', 'expired') AND t.applied_at IS NULL) AS has_answer
 FROM runs r WHERE r.tenant = $1 AND r.id = $2
@@ -294,7 +319,7 @@ class Standing:
 
     status: RunStatus
     has_answer: bool
-    """Somebody has answered a ticket, and a worker will use that."""
+    """Somebody has answered a ticket, or a task has reported, and a worker will use that."""
 
     @property
     def rests(self) -> bool:

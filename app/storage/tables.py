@@ -26,6 +26,7 @@ from app.domain.decisions import Action, DecisionEffect
 from app.domain.inputs import InputStatus
 from app.domain.messages import Role, Visibility
 from app.domain.runs import RunStatus, WaitingReason
+from app.domain.tasks import TaskStatus
 from app.domain.ticket_terms import OnExpiry
 from app.domain.tickets import NoticeKind, TicketKind, TicketStatus
 from app.domain.tool_calls import CallStatus, Effect, ResumeMode
@@ -167,6 +168,9 @@ runs = Table(
     Column("started_at", _time),
     Column("finished_at", _time),
     Column("updated_at", _time, nullable=False, server_default=_now),
+    # Counted here so that the row that an end has locked says whether the run may end.
+    Column("unread_inputs", Integer, nullable=False, server_default=text("0")),
+    Column("open_tasks", Integer, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("tenant", "id"),
     _belongs_to("threads", "thread_id"),
     _one_of("status", RunStatus),
@@ -179,6 +183,8 @@ runs = Table(
     CheckConstraint("status NOT IN ('running', 'waiting') OR attempt > 0", name="attempt"),
     CheckConstraint("(input_from IS NULL) = (input_to IS NULL)", name="input"),
     CheckConstraint("(output_from IS NULL) = (output_to IS NULL)", name="output"),
+    CheckConstraint("unread_inputs >= 0", name="unread_inputs"),
+    CheckConstraint("open_tasks >= 0", name="open_tasks"),
     Index(None, "tenant", "created_at", "id"),
     Index(None, "tenant", "thread_id", "created_at", "id"),
     # At most one run occupies a thread, whatever races.
@@ -207,6 +213,12 @@ runs = Table(
         "runs_waiting_for_version",
         "agent_version",
         postgresql_where=text("waiting_reason = 'agent_version_unavailable'"),
+    ),
+    # Runs whose tasks have reported while they waited.
+    Index(
+        "runs_unread",
+        "updated_at",
+        postgresql_where=text("waiting_reason = 'background_tasks' AND unread_inputs > 0"),
     ),
     postgresql_with={"fillfactor": "80"},
 )
@@ -253,6 +265,49 @@ tool_calls = Table(
     _belongs_to("runs", "run_id"),
     _one_of("status", CallStatus),
     _one_of("effect", Effect),
+)
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("thread_id", _uuid, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("agent_version", Text, nullable=False),
+    Column("call_id", Text, nullable=False),
+    Column("tool_name", Text, nullable=False),
+    Column("arguments", JSONB, nullable=False),
+    Column("effect", Text, nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    Column("status", Text, nullable=False, server_default=text("'running'")),
+    Column("result", JSONB(none_as_null=True)),
+    Column("error", Text),
+    Column("inbox", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("inbox_read", Integer, nullable=False, server_default=text("0")),
+    Column("attempt", Integer, nullable=False, server_default=text("0")),
+    Column("owner", _uuid),
+    Column("losses", Integer, nullable=False, server_default=text("0")),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    Column("started_at", _time),
+    Column("finished_at", _time),
+    Column("reported_at", _time),
+    Column("updated_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "id"),
+    _belongs_to("runs", "run_id"),
+    _one_of("effect", Effect),
+    _one_of("status", TaskStatus),
+    CheckConstraint("(status = 'running') = (finished_at IS NULL)", name="finished"),
+    CheckConstraint("(status = 'failed') = (error IS NOT NULL)", name="error"),
+    CheckConstraint("result IS NULL OR status = 'completed'", name="result"),
+    CheckConstraint("owner IS NULL OR status = 'running'", name="owner"),
+    CheckConstraint("(attempt = 0) = (started_at IS NULL)", name="attempt"),
+    CheckConstraint("reported_at IS NULL OR status <> 'running'", name="reported"),
+    CheckConstraint("inbox_read BETWEEN 0 AND jsonb_array_length(inbox)", name="inbox_read"),
+    Index(None, "tenant", "run_id", "created_at", "id"),
+    # What a worker or the sweeper looks for.
+    Index("tasks_moving", "owner", postgresql_where=text("status = 'running'")),
 )
 
 tickets = Table(

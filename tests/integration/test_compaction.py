@@ -309,20 +309,38 @@ async def test_an_answer_that_is_no_summary_is_not_used(database_url: str, answe
 
 
 async def test_a_suspended_run_leaves_no_summary_under_way(database_url: str) -> None:
+    """Nor does it begin one in each of its activations, to give it up again."""
     probe = Probe(asks=1)
-    model = Model(
-        [*TALK, turn(probe.call("c1")), turn("three")], [summary(Gate(), SUMMARY), summary(SUMMARY)]
-    )
+    model = Model([*TALK, turn(probe.call("c1")), turn("three")], [summary(Gate(), SUMMARY)])
     async with replica(database_url, agent(probe), model) as house:
         before = await long_thread(house)
         run = await house.start(NOW, thread_id=before.thread_id)
         await run.finished()
         await until_idle(house)
         assert (await run.now()).status is RunStatus.WAITING
+        assert await memory_of(run) == {"failures": 1, "not_before_seq": 5 + FIRST_PAUSE}
         await run.decide("c1", "respond", result="fine")
         await run.finished(2)
         await until_idle(house)
+        assert summaries_in(await run.log()) == []
+    assert len(model.asked_for_summary) == 1
+
+
+async def test_a_summary_that_is_ready_when_a_run_comes_to_rest_is_kept(database_url: str) -> None:
+    probe, slow = Probe(asks=1), Gate()
+    model = Model([*TALK, turn(slow, probe.call("c1")), turn("three")], [summary(SUMMARY)])
+    async with replica(database_url, agent(probe), model) as house:
+        before = await long_thread(house)
+        run = await house.start(NOW, thread_id=before.thread_id)
+        await asyncio.wait_for(slow.reached.wait(), 15)
+        await until_summarised(house)
+        slow.open.set()
+        await run.finished()
+        assert (await run.now()).status is RunStatus.WAITING
         assert len(summaries_in(await run.log())) == 1
+        await run.decide("c1", "respond", result="fine")
+        await run.finished(2)
+    assert shown(model.asked[-1].messages)[0] == "<conversation-summary>"
 
 
 async def test_a_cancelled_run_ends_at_once_whatever_is_summarised(database_url: str) -> None:

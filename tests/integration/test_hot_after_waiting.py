@@ -13,6 +13,7 @@ from app.domain.ids import InputId
 from app.domain.runs import NewRun
 from app.storage import hot, inputs, runs, threads
 from app.storage.database import Database, RawPool
+from app.storage.hot import Written
 from tests.support.conditions import eventually
 from tests.support.rows import sizes
 from tests.support.stored_runs import (
@@ -236,13 +237,47 @@ async def test_an_end_finds_somebody_in_line(pool: RawPool, begun: Begun) -> Non
     assert await pool.fetchval("SELECT open_run_id FROM threads") == run.id
 
 
+@pytest.mark.parametrize("counter", ["unread_inputs", "open_tasks"])
+async def test_an_end_finds_what_has_come_in(pool: RawPool, begun: Begun, counter: str) -> None:
+    run = await running(pool)
+    writes = [(checkpoint_of(run, "Bye", state=done()), deltas("Bye"))]
+    async with in_the_way(pool) as connection:
+        await connection.execute(f"UPDATE runs SET {counter} = 1")
+        late = await begun.waits(hot.checkpoint(pool, writes, NOW()))
+    assert await ran(late) == {}
+    assert await pool.fetchval("SELECT status FROM runs") == "running"
+
+
+async def test_a_step_finds_what_has_come_in(pool: RawPool, begun: Begun) -> None:
+    run = await running(pool)
+    async with in_the_way(pool) as connection:
+        await connection.execute("UPDATE runs SET unread_inputs = 2, open_tasks = 1")
+        late = await begun.waits(hot.checkpoint(pool, [(checkpoint_of(run, "Hi"), [])], NOW()))
+    assert await ran(late) == {0: Written(2, unread_inputs=2, open_tasks=1)}
+
+
+async def test_a_claim_leaves_counted_what_it_did_not_see(
+    database: Database, pool: RawPool, begun: Begun
+) -> None:
+    run = some_run("a")
+    await line_up(database, run)
+    async with in_the_way(pool) as connection:
+        await connection.execute("UPDATE runs SET unread_inputs = unread_inputs + 1")
+        late = await begun.waits(
+            hot.claim(pool, run.tenant, run.thread_id, run.id, await worker(pool), TIMEOUT)
+        )
+    claimed = await ran(late)
+    assert claimed is not None
+    assert claimed.record.unread_inputs == 1
+
+
 async def test_a_checkpoint_is_numbered_behind_what_was_said(pool: RawPool, begun: Begun) -> None:
     run = await running(pool)
     writes = [(checkpoint_of(run, "Hi"), deltas("one", "two"))]
     async with in_the_way(pool) as connection:
         await connection.execute("UPDATE event_heads SET next_seq = 10")
         late = await begun.waits(hot.checkpoint(pool, writes, NOW()))
-    assert await ran(late) == {0: 10}
+    assert await ran(late) == {0: Written(10)}
     assert await logged_seqs(pool, run) == [1, 10, 11]
     assert await pool.fetchval("SELECT next_seq FROM event_heads") == 12
 
@@ -259,7 +294,7 @@ async def test_one_that_waits_doesnt_change_what_the_others_get(
         late = await begun.waits(hot.checkpoint(pool, writes, NOW()))
         flushed = await hot.flush(pool, [flush_of(run, "x") for run in group], NOW())
         assert flushed == {0: 2, 1: 2, 2: 2}
-    assert await ran(late) == {0: 3, 2: 3}
+    assert await ran(late) == {0: Written(3), 2: Written(3)}
 
 
 async def test_what_is_in_doubt_is_waited_for(pool: RawPool, begun: Begun) -> None:
@@ -272,5 +307,5 @@ async def test_what_is_in_doubt_is_waited_for(pool: RawPool, begun: Begun) -> No
             hot.checkpoint(pool, [(checkpoint_of(run, "Hi"), deltas("Hi"))], at)
         )
         doubting = await begun.waits(hot.landed(pool, keys, at))
-    assert await ran(working) == {0: 2}
+    assert await ran(working) == {0: Written(2)}
     assert await ran(doubting) == {0: 2}

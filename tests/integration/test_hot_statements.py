@@ -16,7 +16,7 @@ from app.domain.tool_calls import CallStatus
 from app.storage import checkpoints, events, hot, inputs, messages, runs, threads
 from app.storage.checkpoints import NotOurs
 from app.storage.database import Database, RawPool
-from app.storage.hot import Admitted, Claimed
+from app.storage.hot import Admitted, Claimed, Written
 from tests.support.rows import contents, sizes
 from tests.support.stored_runs import (
     TIMEOUT,
@@ -381,7 +381,7 @@ async def test_a_checkpoint_writes_all_that_is_new(database: Database, pool: Raw
     run = await running(pool)
     saved = checkpoint_of(run, "Let me see", calls=[call_of(run, CallStatus.RUNNING)])
 
-    assert await hot.checkpoint(pool, [(saved, spoken(StepEnd()))], NOW()) == {0: 2}
+    assert await hot.checkpoint(pool, [(saved, spoken(StepEnd()))], NOW()) == {0: Written(2)}
 
     async with database.reading() as connection:
         record = await runs.get(connection, run.tenant, run.id)
@@ -413,7 +413,7 @@ async def test_an_end_frees_the_thread_and_silences_the_run(
     ended = checkpoint_of(run, "Bye", state=done())
     finish = spoken(RunFinish({}, {"type": "natural_end"}))
 
-    assert await hot.checkpoint(pool, [(ended, finish)], NOW()) == {0: 2}
+    assert await hot.checkpoint(pool, [(ended, finish)], NOW()) == {0: Written(2)}
 
     async with database.reading() as connection:
         record = await runs.get(connection, run.tenant, run.id)
@@ -437,7 +437,7 @@ async def test_of_a_group_only_the_lost_run_is_left_out(pool: RawPool) -> None:
 
     written = await hot.checkpoint(pool, [(one, deltas("Hi")) for one in group], NOW())
 
-    assert written == {0: 2, 3: 2}
+    assert written == {0: Written(2), 3: Written(2)}
     answered = await pool.fetch("SELECT thread_id FROM messages WHERE role = 'assistant'")
     assert {row["thread_id"] for row in answered} == {first.thread_id, second.thread_id}
     assert await logged_seqs(pool, lost) == [1]
@@ -446,7 +446,7 @@ async def test_of_a_group_only_the_lost_run_is_left_out(pool: RawPool) -> None:
 
 async def test_nobody_appends_where_somebody_else_has(pool: RawPool) -> None:
     run = await running(pool)
-    assert await hot.checkpoint(pool, [(checkpoint_of(run, "Hi"), [])], NOW()) == {0: 2}
+    assert await hot.checkpoint(pool, [(checkpoint_of(run, "Hi"), [])], NOW()) == {0: Written(2)}
     before = await contents(pool)
     assert await hot.checkpoint(pool, [(checkpoint_of(run, "Hi again"), [])], NOW()) == {}
     assert await contents(pool) == before
@@ -464,7 +464,7 @@ async def test_an_end_that_admits_another_run_goes_the_slower_way(pool: RawPool)
 async def test_what_postgres_cannot_keep_is_replaced(pool: RawPool) -> None:
     run = await running(pool)
     odd = checkpoint_of(run, "nul \0 and half a pair \ud800")
-    assert await hot.checkpoint(pool, [(odd, deltas("nul \0"))], NOW()) == {0: 2}
+    assert await hot.checkpoint(pool, [(odd, deltas("nul \0"))], NOW()) == {0: Written(2)}
     assert (await sizes(pool))["messages"] == 2
 
 

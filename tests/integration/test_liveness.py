@@ -6,7 +6,7 @@ from app.dispatch.liveness import Liveness
 from app.domain.ids import WorkerId
 from app.storage.database import Database
 from tests.support.stored_runs import admit, some_run
-from tests.support.strangers import idle_worker
+from tests.support.strangers import idle_task_worker, idle_worker
 
 pytestmark = pytest.mark.anyio
 
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.anyio
 async def test_a_run_that_was_claimed_without_anybody_knowing_is_let_go(database: Database) -> None:
     """The commit of its start landed, the reply was lost: only this process could ever find it."""
     worker = idle_worker(database)
-    liveness = Liveness(database, worker, role="all", interval=1)
+    tasks = idle_task_worker(database, worker.me)
+    liveness = Liveness(database, worker, tasks, role="all", interval=1)
     await liveness.beat()
     run = some_run("hello")
     await admit(database.hot, run, WorkerId(worker.me))

@@ -408,6 +408,38 @@ async def test_a_run_that_is_handed_over_at_the_gate_goes_on_there(
     assert "stream_reset" not in types_of(said)
 
 
+@BOTH
+@pytest.mark.parametrize("phase", [GATE, BEFORE, AFTER, Phase.STEP_END])
+async def test_a_crash_while_plugins_are_asked_repeats_no_call(
+    database_url: str, phase: Phase, mode: ToolExecution
+) -> None:
+    probe, stuck = Probe(effect="idempotent"), Probe(name="stuck")
+
+    async def hangs(view: HookView) -> Sequence[Request]:
+        if view.phase is Phase.STEP_END or (view.call is not None and view.call.id == "c2"):
+            stuck.reached.set()
+            await stuck.open.wait()
+        return []
+
+    plugin = Plugin(name="hanging", hooks={phase: hangs})
+    agent = an_agent(probe.tool, plugins=[plugin], tool_execution=mode)
+    calls = turn(probe.call("c1"), probe.call("c2"))
+    async with replica(database_url, agent, in_order(calls)) as first:
+        run = await first.start()
+        await stuck.was_reached()
+        await first.kill()
+    stuck.open.set()
+    # Side by side nothing runs before all are judged: then the step begins again.
+    nothing_ran = mode is ToolExecution.PARALLEL and phase in (GATE, BEFORE)
+    script = in_order(calls, turn("done")) if nothing_ran else in_order(turn("done"))
+    async with replica(database_url, agent, script) as second:
+        run = second.same(run)
+        said = await run.finished()
+        assert await results(run) == ["probe did it", "probe did it"]
+    assert [handed.call_id for handed in probe.handed] == ["c1", "c2"]
+    assert said[-1]["termination"] == {"type": "natural_end"}
+
+
 # --- approved -------------------------------------------------------------------------------------
 
 

@@ -1,21 +1,19 @@
 """The rows in memory and those in Postgres are the same for the same scripts, and both are sound."""
 
 import asyncio
-import os
 
-from hypothesis.stateful import run_state_machine_as_test
+import pytest
 
+from tests.machine.examples import EXAMPLES_IN_POSTGRES, play
 from tests.machine.machine import SPEC, ThreadMachine, tools
-from tests.machine.test_machine import budget
 from tests.support.databases import Databases
 from tests.support.invariants import broken_invariants
 from tests.support.memory_house import MemoryHouse
 from tests.support.playing import Player
 from tests.support.real_house import Office, RealHouse
 
-EXAMPLES = int(os.environ.get("HOLDFAST_TWIN_EXAMPLES", "30"))
 
-
+@pytest.mark.timeout(300)
 def test_both_keep_the_same(postgres: Databases) -> None:
     with asyncio.Runner() as runner:
         fresh = postgres.fresh()
@@ -29,7 +27,7 @@ def test_both_keep_the_same(postgres: Databases) -> None:
                 super().__init__(runner, [Player(house, SPEC, tools()) for house in (twin, real)])
 
         try:
-            run_state_machine_as_test(Both, settings=budget(EXAMPLES))
+            play(Both, EXAMPLES_IN_POSTGRES)
             assert runner.run(broken_invariants(url)) == {}
         finally:
             runner.run(office.close())

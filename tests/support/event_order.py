@@ -4,7 +4,7 @@ Numbers: within a thread 1, 2, 3 …; on a run's stream the same numbers, growin
 `run_start` first, exactly one `run_finish`, last; steps never interleave, are counted without gap and
 end with the state; for one call start < delta* < ready < done | resumed; all `ready` of a step before
 its `inference_complete`, and that before any `done`; results in the order of their calls, questions
-likewise. Control events may stand anywhere.
+likewise. Control events may stand anywhere, and so may activity of background tasks, which has no step.
 """
 
 from collections import defaultdict
@@ -117,6 +117,8 @@ class _RunOrder:
         assert (kind == "run_created") == (self._phase is _Phase.NEW), "run_created is first, once"
         if kind in CONTROL_EVENTS:
             self._control(kind, event)
+            return
+        if kind == "activity_snapshot" and "step" not in event:
             return
         if kind == "run_finish" and self._phase is _Phase.AT_REST:
             assert self._cancel_wished, "run_finish without activation"

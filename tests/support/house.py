@@ -20,6 +20,7 @@ from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.sweeper import Sweeper
+from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Action, Answer
@@ -79,6 +80,7 @@ def _models(played: Script | ModelCatalog) -> ModelCatalog:
 def an_agent(
     *tools: Tool,
     approval: Sequence[str] = (),
+    background: Sequence[str] = (),
     max_rounds: int = 8,
     id: str = "tester",
     plugins: Sequence[Plugin] = (),
@@ -93,6 +95,7 @@ def an_agent(
         model="scripted",
         tools=tuple(by_name),
         approval=tuple(approval),
+        background=tuple(background),
         max_rounds=max_rounds,
         **{
             "plugins": {**{plugin.name: {} for plugin in plugins}, **(plugin_tables or {})},
@@ -160,12 +163,18 @@ class Replica:
         )
         bench = Workbench(database=database, writer=self.writer, roster=self.roster, clock=clock)
         self.worker = Worker(bench, self.me, slots=slots, heartbeat_timeout=PATIENCE)
-        self.liveness = Liveness(database, self.worker, role="all", interval=0.5)
+        self.tasks = TaskWorker(
+            TaskBench(database=database, outgoing=self.outgoing, roster=self.roster),
+            self.me,
+            slots=slots,
+            heartbeat_timeout=PATIENCE,
+        )
+        self.liveness = Liveness(database, self.worker, self.tasks, role="all", interval=0.5)
         self.deadlines = Deadlines(self.desk, interval=FOLLOW_UP)
         self.sweeper = Sweeper(
             database, self.roster, interval=FOLLOW_UP, heartbeat_timeout=PATIENCE
         )
-        self.queue = DeliveryQueue(database, self._handle, poll=0.2)
+        self.queue = DeliveryQueue(database, self._handle, self.tasks.handle, poll=0.2)
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- life and death ---------------------------------------------------------------------------
@@ -176,6 +185,7 @@ class Replica:
         ready = asyncio.Event()
         work: list[Coroutine[None, None, None]] = [
             self.worker.run(),
+            self.tasks.run(),
             self.writer.run(),
             self.relay.run(),
             self._listen(ready),
@@ -193,6 +203,7 @@ class Replica:
         if not self._tasks:
             return
         await self.take_nothing_new()
+        await self.tasks.stop(grace=0)
         await self.worker.stop(grace=PATIENCE)
         await self.liveness.stop()
         await self._end()
@@ -202,9 +213,10 @@ class Replica:
         if not self._tasks:
             return
         await self.take_nothing_new()
-        executing = self._tasks[0]
-        executing.cancel()
-        await asyncio.wait({executing}, timeout=PATIENCE)
+        executing = set(self._tasks[:2])
+        for task in executing:
+            task.cancel()
+        await asyncio.wait(executing, timeout=PATIENCE)
         await self._end(is_dead=True)
 
     async def take_nothing_new(self) -> None:

@@ -59,6 +59,20 @@ _BROKEN = {
         HAVING count(*) > 1 + (SELECT count(*) FROM tickets t WHERE t.tenant = m.tenant
             AND t.run_id = m.produced_by_run AND t.step_index = m.step_index
             AND t.call_id = m.tool_call_id)""",
+    "a run miscounts what it hasn't read": """
+        SELECT r.id::text FROM runs r WHERE r.unread_inputs <> (SELECT count(*) FROM inputs i
+            WHERE i.tenant = r.tenant AND i.run_id = r.id AND i.status = 'pending')""",
+    "a run miscounts its tasks": """
+        SELECT r.id::text FROM runs r WHERE r.open_tasks <> (SELECT count(*) FROM tasks t
+            WHERE t.tenant = r.tenant AND t.run_id = r.id AND t.status = 'running')""",
+    "a run waits for tasks and has none, or something to read and no delivery": """
+        SELECT r.id::text FROM runs r WHERE r.waiting_reason = 'background_tasks' AND (
+            CASE WHEN r.unread_inputs = 0 THEN r.open_tasks = 0 ELSE NOT EXISTS (
+                SELECT FROM pgq.pgqueuer q WHERE q.dedupe_key = r.id || ':' || r.attempt) END)""",
+    "a task's end was told twice, or never": """
+        SELECT t.id FROM tasks t WHERE t.reported_at IS NOT NULL AND (SELECT count(*) FROM inputs i
+            WHERE i.tenant = t.tenant AND i.run_id = t.run_id
+                AND i.message ->> 'content' LIKE '%task_id=_"' || t.id || '%') > 1""",
     "a decided ticket has no decision, or two": """
         SELECT t.id::text FROM tickets t LEFT JOIN decisions d ON d.tenant = t.tenant
             AND d.ticket = t.id AND d.effect = 'decided'

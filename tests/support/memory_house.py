@@ -4,8 +4,7 @@ A twin of the tables and of their guards, for proofs that want thousands of exec
 does what the real ones do is itself under test.
 """
 
-import asyncio
-from collections.abc import Coroutine
+from collections.abc import Sequence
 from dataclasses import replace
 
 from app.clock import new_id
@@ -16,7 +15,7 @@ from app.domain.decisions import Answer, Decision, derived_decision_id
 from app.domain.errors import InferenceFailed
 from app.domain.events import CancelRequested, RunCreated, RunFinish, RunStart, TicketDecided
 from app.domain.identity import run_identity
-from app.domain.ids import MessageId, RunId, ThreadId, WorkerId
+from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text
 from app.domain.principals import DEFAULT_TENANT
 from app.domain.runs import (
@@ -34,16 +33,32 @@ from app.domain.runs import (
     status_reason,
     termination_to_json,
 )
+from app.domain.tasks import TaskStatus
 from app.domain.tickets import Ticket, TicketStatus
 from app.domain.tool_calls import INTERRUPTED, ToolResult
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
-from app.runtime.compaction import Compaction
 from app.runtime.context import ActiveRun, Start
 from app.runtime.loop import Ending, HandedOver, advance, fail
 from tests.support.memory_rows import MemoryRows
 from tests.support.memory_voice import MemoryVoice
 from tests.support.thread_rows import SUBJECT, borders_of
+
+
+class _NothingComesIn:
+    """The runs of this house get no messages while they execute, and have no background tasks."""
+
+    async def enter_log(self, next_seq: int) -> Sequence[LoggedMessage]:
+        return ()
+
+    async def cancel(self, task_id: TaskId) -> TaskStatus | None:
+        return None
+
+    async def send(self, task_id: TaskId, text: str, key: str) -> TaskStatus | None:
+        return None
+
+
+_NOTHING_COMES_IN = _NothingComesIn()
 
 
 class MemoryHouse(MemoryRows):
@@ -204,8 +219,9 @@ class MemoryHouse(MemoryRows):
             next_seq=claimed.next_seq,
             start=self._where_it_stood(claimed),
             answers=voice,
+            inbox=_NOTHING_COMES_IN,
+            tasks=_NOTHING_COMES_IN,
             agents=agents,
-            compaction=Compaction(claimed.record.id, nothing_else),
             thread_state=claimed.thread_state,
         )
         return run, voice
@@ -232,11 +248,6 @@ class MemoryHouse(MemoryRows):
         if isinstance(ending, HandedOver):
             await self.release(run.record.attempt)
         return ending
-
-
-def nothing_else(work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
-    """No script of ours has a run leave work behind."""
-    raise AssertionError(f"{work} was begun")
 
 
 def _interrupted(ticket: Ticket) -> Message:

@@ -12,7 +12,7 @@ from app.storage import checkpoints, events, threads
 from app.storage.codec import message_columns
 from app.storage.database import Database, RawConnection
 from app.storage.events import Entry
-from app.storage.hot import Flush
+from app.storage.hot import Flush, Written
 from tests.support.stored_runs import TIMEOUT
 
 
@@ -135,13 +135,14 @@ async def claim(
         )
         await connection.execute(
             "UPDATE runs SET status = 'running', attempt = attempt + 1, owner = $3, losses = $4, "
+            "unread_inputs = unread_inputs - $5, "
             "waiting_reason = NULL, waiting_message = NULL WHERE tenant = $1 AND id = $2",
-            *(run.tenant, run.id, owner, row["losses"] + (row["owner"] is not None)),
+            *(run.tenant, run.id, owner, row["losses"] + (row["owner"] is not None), len(ids)),
         )
-        if ids:
+        if ids and row["input_from"] is None:
             await connection.execute(
-                "UPDATE runs SET input_from = coalesce(input_from, $3), input_to = $4, "
-                "input_ids = input_ids || $5::uuid[] WHERE tenant = $1 AND id = $2",
+                "UPDATE runs SET input_from = $3, input_to = $4, input_ids = $5::uuid[] "
+                "WHERE tenant = $1 AND id = $2",
                 *(run.tenant, run.id, next_seq, next_seq + len(ids) - 1, ids),
             )
         await connection.execute(
@@ -173,9 +174,9 @@ async def flush(
 
 async def checkpoint(
     database: Database, writes: Sequence[tuple[Checkpoint, Sequence[Entry]]], at: datetime
-) -> dict[int, int]:
+) -> dict[int, Written]:
     """The way that every checkpoint may go; ends with a queue behind them are left alone here."""
-    written: dict[int, int] = {}
+    written: dict[int, Written] = {}
     for index, (one, entries) in enumerate(writes):
         async with database.transaction() as connection:
             thread = await threads.lock(connection, one.tenant, one.thread_id)
@@ -183,7 +184,8 @@ async def checkpoint(
                 continue
             if thread is not None and thread.next_message_seq != one.next_seq:
                 continue
-            if await checkpoints.save(connection, one, at=at) != Saved():
+            saved = await checkpoints.save(connection, one, at=at)
+            if not isinstance(saved, Saved):
                 continue
             if not isinstance(one.state, Running):
                 await checkpoints.silence(connection, one)
@@ -191,5 +193,5 @@ async def checkpoint(
             await events.append(
                 connection, one.tenant, one.thread_id, one.run_id, first, entries, at
             )
-            written[index] = first
+            written[index] = Written(first, saved.unread_inputs, saved.open_tasks)
     return written

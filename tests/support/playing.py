@@ -20,14 +20,18 @@ from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun
 from app.runtime.handoff import agent_at_work
 from app.runtime.loop import Ending, Finished, HandedOver, Suspended, write_off
-from app.runtime.ports import CheckpointStore, ModelRequest
+from app.runtime.ports import ModelRequest
 from tests.support.reference import Reference
 from tests.support.team import Team
 from tests.support.thread_rows import Rows, check_rows
 from tests.support.watching import Stimulus, Voice, Watch, WatchedTool, watch_over
 
-StoreAs: TypeAlias = Callable[[CheckpointStore], CheckpointStore]
-"""What stands in for a store, made of it."""
+Fault: TypeAlias = Callable[[ActiveRun], None]
+"""Something wrong that is put into every execution, between the loop and what it works with."""
+
+
+def no_fault(_: ActiveRun) -> None:
+    """The loop as it is."""
 
 
 class House(Protocol):
@@ -102,7 +106,7 @@ class Player:
         spec: AgentSpec,
         tools: Mapping[str, WatchedTool],
         *,
-        store_as: StoreAs | None = None,
+        fault: Fault = no_fault,
     ) -> None:
         self.house = house
         self.reference = Reference(
@@ -110,7 +114,7 @@ class Player:
         )
         self._spec = spec
         self._tools = tools
-        self._store_as = store_as
+        self._fault = fault
         self._turns: list[Turn] = []
         self._passes: frozenset[int] = frozenset()
         self._mode = ToolExecution.SEQUENTIAL
@@ -145,9 +149,8 @@ class Player:
         agent = await team.at_version(*(handed_to or (self._spec.id, None)))
         assert isinstance(agent, ResolvedAgent)
         run, voice = await self.house.load(claimed, agent, team, watch.interruption)
-        if self._store_as is not None:
-            run.store = self._store_as(run.store)
         watch_over(run, watch, self._tools.values(), voice)
+        self._fault(run)
         if claimed.record.cancel_requested_at is not None:
             watch.interruption.cancel("unwanted")
         try:

@@ -34,7 +34,6 @@ from app.runtime.ports import Tool
 from app.storage import events, hot, messages, runs, tickets, tool_calls
 from app.storage.database import Database, DatabaseOptions
 from tests.support.house import ANN, OneModel
-from tests.support.memory_house import nothing_else
 from tests.support.team import TEAM
 from tests.support.thread_rows import Rows
 
@@ -188,9 +187,7 @@ class RealHouse:
         interruption: Interruption,
     ) -> tuple[ActiveRun, RealVoice]:
         record, writer = claimed.record, self.office.writer
-        self._execution = Execution(
-            self._bench, claimed, asyncio.Event(), nothing_else, interruption
-        )
+        self._execution = Execution(self._bench, claimed, asyncio.Event(), interruption)
         journal = writer.journal(
             record.tenant, record.thread_id, record.id, record.attempt, interruption.abandon
         )

@@ -28,7 +28,8 @@ class Route:
         body = BODIES.get((self.method, self.path))
         if body is not None:
             request["json"] = body
-        return await client.http.request(self.method, self.path.format(**ids), **request)
+        path = self.path.format(**{"task_id": f"bg_{UNKNOWN}", **ids})
+        return await client.http.request(self.method, path, **request)
 
 
 BODIES = {

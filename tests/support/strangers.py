@@ -1,9 +1,10 @@
-"""A worker that executes nothing, for those who only ask what it owns."""
+"""Workers that execute nothing, for those who only ask what they own."""
 
 from app.agents.demo import demo_catalog
 from app.agents.roster import Roster
 from app.clock import SystemClock, new_id
 from app.dispatch.execution import Workbench
+from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.ids import WorkerId
 from app.events.hub import Hub
@@ -21,3 +22,11 @@ def idle_worker(database: Database) -> Worker:
     roster = Roster(demo_catalog(), ModelCatalog([], {}), database)
     bench = Workbench(database=database, writer=writer, roster=roster, clock=clock)
     return Worker(bench, me, slots=1, heartbeat_timeout=5)
+
+
+def idle_task_worker(database: Database, me: WorkerId) -> TaskWorker:
+    clock, hub = SystemClock(), Hub()
+    outgoing = Outgoing(database, Publisher(hub, NotifyRelay(database, hub, me)), clock)
+    roster = Roster(demo_catalog(), ModelCatalog([], {}), database)
+    bench = TaskBench(database=database, outgoing=outgoing, roster=roster)
+    return TaskWorker(bench, me, slots=1, heartbeat_timeout=5)

@@ -42,7 +42,7 @@ from app.runtime.ports import (
     ToolContext,
 )
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Witness(Protocol):
@@ -84,6 +84,8 @@ class Watch:
     voice: Voice = field(init=False)
     points: int = 0
     is_dead: bool = False
+    objections: list[AssertionError] = field(default_factory=list)
+    """What the witness has said against a tool's call: a loop may take that for the tool's failure."""
     _task: "asyncio.Task[Any] | None" = None
 
     async def run(self, work: Awaitable[Any]) -> Any:
@@ -99,7 +101,7 @@ class Watch:
 
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
             self._task = group.create_task(at_work())
-        for failure in failures:
+        for failure in (*self.objections, *failures):
             raise failure
         return None if self._task.cancelled() else self._task.result()
 
@@ -230,7 +232,11 @@ class WatchedTool:
     async def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         assert self.watch is not None
         await self.watch.point(breakable=True)
-        self.watch.witness.handed(arguments, context)
+        try:
+            self.watch.witness.handed(arguments, context)
+        except AssertionError as objection:
+            self.watch.objections.append(objection)
+            await self.watch.kill()
         times = self.times[context.idempotency_key] = 1 + self.times.get(context.idempotency_key, 0)
         context.stream_output(f"{self.name} at work")
         result = self._result(times, arguments, context.call_id)

@@ -41,6 +41,34 @@ async def test_a_wish_that_cannot_wait_breaks_slow_work(wish: str, left: str) ->
     assert await interrupted_by(wish) == left
 
 
+async def test_what_is_being_left_already_is_not_broken_again() -> None:
+    interruption, began = Interruption(), asyncio.Event()
+    leaving, left = asyncio.Event(), asyncio.Event()
+
+    async def slow_to_leave() -> str:
+        try:
+            async with interruption.interruptible():
+                began.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    leaving.set()
+                    await left.wait()
+        except Interrupted as interrupted:
+            return interrupted.wish.name
+        return "not interrupted"
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(slow_to_leave())
+        await asyncio.wait_for(began.wait(), 5)
+        interruption.hand_over(now=True)
+        await asyncio.wait_for(leaving.wait(), 5)
+        interruption.hand_over(now=True)
+        interruption.cancel("enough")
+        left.set()
+    assert task.result() == "CANCEL"
+
+
 async def test_a_wish_that_came_before_breaks_the_next_slow_work() -> None:
     interruption = Interruption()
     interruption.cancel("enough")

@@ -61,6 +61,14 @@ def test_an_answer_without_words_is_left_out() -> None:
     assert len(history_of([user("a"), assistant(""), user("b")])) == 1
 
 
+def test_a_user_speaks_first_also_where_older_messages_are_left_out() -> None:
+    system = Message(id=MessageId("s"), role=Role.SYSTEM, content=(Text("a summary"),))
+    for before in ([], [system]):
+        first, answer, _ = history_of([*before, assistant("as I said"), user("go on")])
+        assert isinstance(first.parts[-1], UserPromptPart)
+        assert isinstance(answer, ModelResponse)
+
+
 def test_media_go_by_address_or_as_bytes() -> None:
     url = Media("image", UrlSource("https://x/y.png"))
     data = Media("document", Base64Source("application/pdf", "aGk="))

@@ -80,6 +80,7 @@ def test_an_exact_pattern_means_one_tool(name: str) -> None:
         ('T(mode = "w")', {"mode": "W"}, False),
         ('T(mode = "w")', {}, False),
         ("T(n = 5)", {"n": 5}, True),
+        ("T(n = 5)", {"n": 5.0}, True),
         ("T(n = 5)", {"n": "5"}, False),
         ("T(n = -1.5)", {"n": -1.5}, True),
         ("T(b = true)", {"b": True}, True),

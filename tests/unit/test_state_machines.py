@@ -10,6 +10,7 @@ from app.domain.decisions import Action
 from app.domain.inputs import INPUT_TRANSITIONS, InputStatus
 from app.domain.messages import Role, Visibility
 from app.domain.runs import RUN_TRANSITIONS, RunStatus, WaitingReason
+from app.domain.tasks import TASK_TRANSITIONS, TaskStatus
 from app.domain.tickets import TICKET_TRANSITIONS, TicketKind, TicketStatus
 from app.domain.tool_calls import CALL_TRANSITIONS, CallStatus, Effect, ResumeMode
 from app.storage import tables
@@ -42,6 +43,13 @@ def test_an_input_is_taken_or_retracted_once() -> None:
         assert INPUT_TRANSITIONS[status] == {status}
 
 
+def test_a_task_ends_once() -> None:
+    assert TASK_TRANSITIONS[TaskStatus.RUNNING] == set(TaskStatus)
+    for status in TaskStatus:
+        if status.is_final:
+            assert TASK_TRANSITIONS[status] == {status}
+
+
 def test_a_call_that_has_its_result_never_moves_again() -> None:
     for status in CallStatus:
         if status.is_final:
@@ -61,6 +69,7 @@ def test_a_call_that_was_begun_is_never_pending_again() -> None:
         (TICKET_TRANSITIONS, TicketStatus),
         (INPUT_TRANSITIONS, InputStatus),
         (CALL_TRANSITIONS, CallStatus),
+        (TASK_TRANSITIONS, TaskStatus),
     ],
 )
 def test_every_status_has_its_row_and_may_stay(
@@ -80,6 +89,8 @@ def test_every_status_has_its_row_and_may_stay(
         (tables.inputs, "status", InputStatus),
         (tables.tool_calls, "status", CallStatus),
         (tables.tool_calls, "effect", Effect),
+        (tables.tasks, "status", TaskStatus),
+        (tables.tasks, "effect", Effect),
         (tables.tickets, "status", TicketStatus),
         (tables.tickets, "kind", TicketKind),
         (tables.tickets, "resume_mode", ResumeMode),

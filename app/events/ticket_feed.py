@@ -34,7 +34,7 @@ from app.storage.ticket_feed import Notice
 PAGE = 200
 
 
-class InboxFollower:
+class TicketFollower:
     """One reader of an inbox. Close it when nobody reads on, also when nobody ever began to."""
 
     def __init__(

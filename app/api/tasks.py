@@ -1,0 +1,63 @@
+"""Background tasks over HTTP: those of a run, and their cancellation."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Str, Uuid
+from app.api.schemas.tasks import TaskOut, task_out
+from app.control import tasks
+from app.domain.ids import TASK_PREFIX, RunId, TaskId
+from app.transport import cursors
+from app.transport.deps import DeskDep, PrincipalDep
+
+router = APIRouter(prefix="/v1/runs", tags=["tasks"])
+
+
+@router.get(
+    "/{run_id}/tasks",
+    responses={
+        400: {"model": Problem, "description": "Bad cursor"},
+        404: {"model": Problem, "description": "Not here"},
+    },
+)
+async def list_tasks(
+    run_id: Uuid,
+    desk: DeskDep,
+    principal: PrincipalDep,
+    cursor: ListCursor = None,
+    limit: ListLimit = 50,
+) -> Page[TaskOut]:
+    """The run's background tasks, newest first."""
+    query = {"list": "tasks", "run": run_id}
+    place = cursors.decode(query, cursor)
+    found = await tasks.task_page(
+        desk,
+        principal,
+        RunId(run_id),
+        before=None if place is None else (place[0], TaskId(TASK_PREFIX + place[1])),
+        limit=limit + 1,
+    )
+    return Page[TaskOut].of(
+        found,
+        limit,
+        show=task_out,
+        cursor=lambda task: cursors.encode(
+            query, task.created_at, task.id.removeprefix(TASK_PREFIX)
+        ),
+    )
+
+
+@router.post(
+    "/{run_id}/tasks/{task_id}/cancel",
+    responses={404: {"model": Problem, "description": "Not here"}},
+)
+async def cancel_a_task(
+    run_id: Uuid,
+    task_id: Annotated[Str, Path(max_length=100)],
+    desk: DeskDep,
+    principal: PrincipalDep,
+) -> TaskOut:
+    """Cancel a task that is still running, and tell its run. One that has ended stays as it ended."""
+    cancelled = await tasks.cancel_task(desk, principal, RunId(run_id), TaskId(task_id))
+    return task_out(cancelled)

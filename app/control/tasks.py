@@ -1,0 +1,125 @@
+"""Tasks: how each ends, and what their run is told of it.
+
+A task's end and the input that tells of it are one commit. A run that waits for its tasks gets a
+delivery in the same commit; one that executes looks into its inbox before it comes to rest.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from app import telemetry
+from app.clock import new_id
+from app.control.desk import Desk
+from app.control.reading import run_not_found
+from app.domain.errors import NotFound
+from app.domain.events import AgentEvent, InputQueued
+from app.domain.ids import InputId, MessageId, RunId, TaskId, Tenant
+from app.domain.principals import Principal, Scope
+from app.domain.runs import RunRecord, Waiting, WaitingReason
+from app.domain.tasks import CANCELLED, Task, TaskOutcome, event_message
+from app.events.outgoing import Outgoing, Transaction
+from app.storage import deliveries, inputs, runs, tasks
+from app.storage.runs import RunKey
+from app.storage.tasks import ClaimedTask
+
+
+def task_not_found(task_id: str) -> NotFound:
+    return NotFound("task_not_found", f"This run has no task {task_id!r}.")
+
+
+async def task_page(
+    desk: Desk,
+    principal: Principal,
+    run_id: RunId,
+    *,
+    before: tuple[datetime, TaskId] | None,
+    limit: int,
+) -> list[Task]:
+    """A run's tasks, newest first."""
+    principal.require(Scope.RUNS_READ)
+    async with desk.database.reading() as connection:
+        if await runs.get(connection, principal.tenant, run_id) is None:
+            raise run_not_found(run_id)
+        return await tasks.page(connection, principal.tenant, run_id, before=before, limit=limit)
+
+
+async def cancel_task(desk: Desk, principal: Principal, run_id: RunId, task_id: TaskId) -> Task:
+    """End an open task, and tell its run; one that has ended stays as it is."""
+    principal.require(Scope.RUNS_WRITE)
+    async with desk.outgoing.transaction() as transaction:
+        record = await runs.lock(transaction.connection, principal.tenant, run_id)
+        if record is None:
+            raise run_not_found(run_id)
+        task = await tasks.get(transaction.connection, principal.tenant, task_id)
+        if task is None or task.run_id != run_id:
+            raise task_not_found(task_id)
+        if not task.status.is_final:
+            task = await _end(transaction, record, task_id, CANCELLED, attempt=None) or task
+    return task
+
+
+async def end_task(outgoing: Outgoing, claimed: ClaimedTask, outcome: TaskOutcome) -> bool:
+    """Write how a claimed task ended; False when it was ended or lost before."""
+    async with outgoing.transaction() as transaction:
+        record = await runs.lock(transaction.connection, claimed.tenant, claimed.task.run_id)
+        if record is None:
+            return False
+        task = await _end(
+            transaction, record, claimed.task.id, outcome, attempt=claimed.task.attempt
+        )
+    return task is not None
+
+
+async def show_activity(
+    outgoing: Outgoing, claimed: ClaimedTask, activity: Sequence[AgentEvent]
+) -> None:
+    """Say on the run's stream what a task is at, unless either of them has ended."""
+    async with outgoing.transaction() as transaction:
+        record = await runs.lock(transaction.connection, claimed.tenant, claimed.task.run_id)
+        if record is None or record.is_done:
+            return
+        if await tasks.is_still(transaction.connection, claimed.key):
+            for event in activity:
+                transaction.say(record.tenant, record.thread_id, record.id, event)
+
+
+async def _end(
+    transaction: Transaction,
+    record: RunRecord,
+    task_id: TaskId,
+    outcome: TaskOutcome,
+    *,
+    attempt: int | None,
+) -> Task | None:
+    """The task's end, and the run's share in it; the caller holds the run's lock."""
+    connection, tenant = transaction.connection, record.tenant
+    task = await tasks.end(
+        connection,
+        tenant,
+        task_id,
+        outcome,
+        transaction.now,
+        attempt=attempt,
+        is_reported=not record.is_done,
+    )
+    if task is None:
+        return None
+    telemetry.tasks_ended.labels(task.tool_name, task.status.value).inc()
+    await runs.count_task_ended(connection, tenant, record.id)
+    if not record.is_done:
+        await _tell(transaction, tenant, record, task)
+    return task
+
+
+async def _tell(transaction: Transaction, tenant: Tenant, record: RunRecord, task: Task) -> None:
+    connection = transaction.connection
+    input_id, message_id = InputId(new_id()), MessageId(new_id())
+    message = event_message(task, message_id)
+    await inputs.queue(connection, tenant, record.thread_id, record.id, [(input_id, message)])
+    match record.state:
+        case Waiting(WaitingReason.BACKGROUND_TASKS):
+            key = RunKey(tenant, record.thread_id, record.id, record.attempt)
+            await deliveries.enqueue(connection, key)
+        case _:
+            pass
+    transaction.say(tenant, record.thread_id, record.id, InputQueued(input_id, message_id))

@@ -1,0 +1,124 @@
+"""A run played from a list of turns, and what can be seen of it, in few words."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from app.domain.agents import AgentSpec
+from app.domain.decisions import Action, Answer
+from app.domain.ids import AgentId, CallId
+from app.domain.json_values import JsonObject
+from app.domain.tool_calls import Effect, ResumeMode
+from app.llm.scripted import Call, Turn
+from app.runtime.ports import ModelRequest
+from tests.support.event_order import Event
+from tests.support.memory_house import MemoryHouse
+from tests.support.playing import Happening, Player
+from tests.support.thread_rows import Rows, check_rows
+from tests.support.watching import WatchedTool
+
+T = TypeVar("T")
+
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        WatchedTool(name="echo", effect=Effect.READ),
+        WatchedTool(name="other", effect=Effect.READ),
+        WatchedTool(name="failing", effect=Effect.READ, fails=True),
+        WatchedTool(name="gated", effect=Effect.UNSAFE),
+        WatchedTool(name="asking", effect=Effect.UNSAFE, asks=1),
+        WatchedTool(
+            name="deciding",
+            effect=Effect.UNSAFE,
+            asks=1,
+            mode=ResumeMode.USE_DECISION_AS_TOOL_RESULT,
+        ),
+        WatchedTool(
+            name="passing", effect=Effect.UNSAFE, asks=1, mode=ResumeMode.PASS_DECISION_TO_TOOL
+        ),
+    )
+}
+SPEC = AgentSpec(
+    id=AgentId("tester"),
+    model="scripted",
+    tools=tuple(TOOLS),
+    approval=("gated",),
+    system_prompt="You are a test.",
+)
+
+
+class Story(Player):
+    """One run in memory; keeps what the model was asked."""
+
+    def __init__(self, *, max_rounds: int = 8) -> None:
+        spec = replace(SPEC, max_rounds=max_rounds)
+        super().__init__(MemoryHouse(spec), spec, {**TOOLS})
+        self.requests: list[ModelRequest] = []
+        self.rows: Rows
+
+    def _script(self, request: ModelRequest) -> Turn:
+        self.requests.append(request)
+        return super()._script(request)
+
+    async def told(
+        self, *turns: Turn, happenings: Sequence[Happening] = (), parallel: bool = False
+    ) -> Rows:
+        """Start the run and let it go as far as it gets."""
+        await self.start(turns, here=True, parallel=parallel)
+        return await self.goes_on(happenings)
+
+    async def goes_on(self, happenings: Sequence[Happening] = ()) -> Rows:
+        await self.execute(happenings)
+        self.rows = await self.house.rows()
+        check_rows(self.rows)
+        return self.rows
+
+    async def answered(self, action: Action, call: str = "c1", **more: Any) -> Rows:
+        """Answer the question about a call, and let the run go on."""
+        [ticket] = [one for one in self.rows.open_tickets if one.call_id == call]
+        answer = Answer(action=action, **more)
+        await self.house.decide(ticket, answer)
+        self.reference.decided(ticket, answer)
+        return await self.goes_on()
+
+
+def play(story: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner() as runner:
+        return runner.run(story)
+
+
+def told(*turns: Turn, max_rounds: int = 8, happenings: Sequence[Happening] = ()) -> Rows:
+    """A run of these turns, once it is at rest."""
+    return play(Story(max_rounds=max_rounds).told(*turns, happenings=happenings))
+
+
+def a_call(tool: str = "echo", id: str = "c1", arguments: JsonObject | None = None) -> Call:
+    return Call(tool=tool, arguments=arguments or {}, id=CallId(id))
+
+
+def types(rows: Rows) -> list[str]:
+    """What the run has said, deltas left out."""
+    kinds = [event["event_type"] for event in rows.of_run]
+    return [kind for kind in kinds if not kind.endswith("_delta")]
+
+
+def events(rows: Rows, kind: str) -> list[Event]:
+    return [event for event in rows.of_run if event["event_type"] == kind]
+
+
+def end(rows: Rows) -> Event:
+    """The last thing that was said: how the activation ended."""
+    last = rows.of_run[-1]
+    assert last["event_type"] == "run_finish"
+    return last
+
+
+def lifecycle(event: Event) -> JsonObject:
+    """The lifecycle in a snapshot of the state."""
+    found: JsonObject = event["snapshot"]["extensions"]["__runtime.run_lifecycle"]
+    return found
+
+
+def texts(rows: Rows) -> list[tuple[str, str]]:
+    return [(entry.message.role.value, entry.message.text) for entry in rows.log]

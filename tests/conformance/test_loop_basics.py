@@ -1,0 +1,140 @@
+"""Loop basics: how rounds follow each other, and how they end."""
+
+from app.domain.failures import FailureKind, failed
+from app.domain.messages import Role
+from app.domain.runs import Done, NaturalEnd, Stopped
+from app.llm.scripted import Fail, turn
+from tests.conformance.acting import Story, a_call, end, events, lifecycle, play, texts, told, types
+
+BROKEN = turn(Fail(failed(FailureKind.INVALID_REQUEST, "the provider is out of order")))
+
+
+def test_single_step_natural_end() -> None:
+    rows = told(turn("Hello!"))
+    assert isinstance(rows.record.state, Done)
+    assert rows.record.state.termination == NaturalEnd()
+    assert rows.record.steps == 1
+    assert end(rows)["termination"] == {"type": "natural_end"}
+    assert end(rows)["result"] == {
+        "response": "Hello!",
+        "status": "done",
+        "status_reason": "natural",
+    }
+
+
+def test_natural_end_no_tools_completes_immediately() -> None:
+    rows = told(turn("Hello!"), turn("never said"))
+    assert texts(rows) == [("user", "go"), ("assistant", "Hello!")]
+    assert len(events(rows, "step_start")) == 1
+
+
+def test_empty_tool_calls_natural_end() -> None:
+    rows = told(turn())
+    assert end(rows)["termination"] == {"type": "natural_end"}
+    assert end(rows)["result"]["response"] == ""
+    assert rows.record.steps == 1
+
+
+def test_tool_call_then_response() -> None:
+    rows = told(turn(a_call()), turn("Done."))
+    assert rows.record.steps == 2
+    assert end(rows)["result"]["response"] == "Done."
+    assert [role for role, _ in texts(rows)] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_three_step_loop_tool_tool_response() -> None:
+    rows = told(turn(a_call(id="c1")), turn(a_call(id="c2")), turn("Done."))
+    assert rows.record.steps == 3
+    assert end(rows)["result"]["response"] == "Done."
+    assert [one["outcome"] for one in events(rows, "tool_call_done")] == ["succeeded"] * 2
+
+
+def test_mixed_tool_counts_per_step() -> None:
+    two = turn(a_call(id="c1"), a_call("other", id="c2"))
+    rows = told(two, turn(a_call(id="c3")), turn("Done."))
+    assert rows.record.steps == 3
+    assert [(one["id"], one["step"]) for one in events(rows, "tool_call_done")] == [
+        ("c1", 1),
+        ("c2", 1),
+        ("c3", 2),
+    ]
+
+
+def test_max_rounds_exceeded() -> None:
+    """The other paid for one round more, and threw it away."""
+    story = Story(max_rounds=1)
+    rows = play(story.told(turn(a_call()), turn("never asked for")))
+    assert isinstance(rows.record.state, Done)
+    assert isinstance(rows.record.state.termination, Stopped)
+    assert end(rows)["termination"]["code"] == "max_rounds"
+    assert len(story.requests) == rows.record.steps == 1
+
+
+def test_max_rounds_two_stops_after_two_tool_steps() -> None:
+    """The other stopped in its third round, before that round's calls."""
+    rows = told(*[turn(a_call(id=f"c{number}")) for number in (1, 2, 3)], max_rounds=2)
+    assert end(rows)["termination"]["type"] == "stopped"
+    assert rows.record.steps == len(events(rows, "tool_call_done")) == 2
+    assert texts(rows)[-1][0] == "tool"
+
+
+def test_stop_policy_max_rounds_terminates() -> None:
+    rows = told(turn(a_call()), turn(a_call(id="c2")), max_rounds=1)
+    assert end(rows)["result"]["status_reason"] == "stopped:max_rounds"
+    last = lifecycle(events(rows, "state_snapshot")[-1])
+    assert (last["status"], last["status_reason"]) == ("done", "stopped:max_rounds")
+
+
+def test_unknown_tool_returns_error_result_not_crash() -> None:
+    rows = told(turn(a_call("nobody")), turn("Done."))
+    assert texts(rows)[2] == ("tool", "tool 'nobody' not found")
+    assert events(rows, "tool_call_done")[0]["outcome"] == "failed"
+    assert end(rows)["termination"] == {"type": "natural_end"}
+
+
+def test_unknown_tool_in_multi_call_doesnt_crash() -> None:
+    rows = told(turn(a_call("nobody"), a_call(id="c2")), turn("Done."))
+    assert [one["outcome"] for one in events(rows, "tool_call_done")] == ["failed", "succeeded"]
+    assert rows.record.steps == 2
+
+
+def test_failing_tool_produces_error_result_continues_loop() -> None:
+    rows = told(turn(a_call("failing"), a_call(id="c2")), turn("Done."))
+    done = events(rows, "tool_call_done")
+    assert [one["outcome"] for one in done] == ["failed", "succeeded"]
+    assert done[0]["result"]["status"] == "error"
+    assert end(rows)["result"]["response"] == "Done."
+
+
+def test_failed_tool_result_message_indicates_error() -> None:
+    rows = told(turn(a_call("failing")), turn("Done."))
+    assert texts(rows)[2] == ("tool", "failing can't do c1")
+
+
+def test_inference_error_produces_error_termination() -> None:
+    """The other said nothing more: neither `run_finish` nor a checkpoint."""
+    rows = told(BROKEN)
+    assert types(rows)[1] == "run_start"
+    assert end(rows)["termination"]["type"] == "error"
+    assert end(rows)["termination"]["code"] == "invalid_request"
+    assert rows.record.is_done
+
+
+def test_llm_error_on_second_step_propagates() -> None:
+    rows = told(turn(a_call()), BROKEN)
+    assert end(rows)["termination"]["type"] == "error"
+    assert [role for role, _ in texts(rows)] == ["user", "assistant", "tool"]
+
+
+def test_error_on_third_step_after_two_successful_steps() -> None:
+    rows = told(turn(a_call(id="c1")), turn(a_call(id="c2")), BROKEN)
+    assert end(rows)["termination"]["type"] == "error"
+    assert len(events(rows, "tool_call_done")) == 2
+    assert [entry.message.role for entry in rows.log].count(Role.TOOL) == 2
+
+
+def test_retry_startup_error_propagates() -> None:
+    story = Story()
+    rows = play(story.told(BROKEN))
+    assert len(story.requests) == 1
+    assert end(rows)["termination"]["detail"] == "the provider is out of order"

@@ -1,0 +1,75 @@
+"""Seeded faults, put between the loop and what it works with.
+
+What is left out or handed in there is what a faulty loop would have left out or done itself: seen from
+the tables and from the tools it is the same fault.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from app.domain.checkpoints import Checkpoint, CheckpointAnswer
+from app.domain.ids import TicketKey
+from app.domain.messages import Role
+from app.domain.runs import Cancelled, Done
+from app.domain.tickets import Ticket
+from app.domain.tool_calls import INTERRUPTED, CallStatus
+from app.runtime.context import ActiveRun
+from app.runtime.ports import CheckpointStore
+
+
+@dataclass(slots=True)
+class _Unmarked:
+    inner: CheckpointStore
+
+    async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
+        unmarked = tuple(
+            replace(state, status=CallStatus.PENDING)
+            if state.status is CallStatus.RUNNING and state.untold is None
+            else state
+            for state in checkpoint.calls
+        )
+        return await self.inner.commit(replace(checkpoint, calls=unmarked))
+
+
+@dataclass(slots=True)
+class _Forgetful:
+    inner: CheckpointStore
+
+    async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
+        state = checkpoint.state
+        if isinstance(state, Done) and isinstance(state.termination, Cancelled):
+            kept = tuple(
+                message
+                for message in checkpoint.messages
+                if message.role is not Role.TOOL or message.text != INTERRUPTED
+            )
+            checkpoint = replace(checkpoint, messages=kept)
+        return await self.inner.commit(checkpoint)
+
+
+def runs_unmarked(run: ActiveRun) -> None:
+    """A round that doesn't mark its calls before it runs them."""
+    run.store = _Unmarked(run.store)
+
+
+def forgets_open_calls(run: ActiveRun) -> None:
+    """An end that leaves calls without a result."""
+    run.store = _Forgetful(run.store)
+
+
+@dataclass(slots=True)
+class AppliesTwice:
+    """A resumption that doesn't look whether an answer has been used."""
+
+    answered: dict[TicketKey, Ticket] = field(default_factory=dict)
+
+    def __call__(self, run: ActiveRun) -> None:
+        known = {ticket.key for ticket in run.tickets}
+        again = [
+            ticket
+            for ticket in self.answered.values()
+            if ticket.key not in known
+            and ticket.run_id == run.record.id
+            and ticket.call_id in run.open_calls
+        ]
+        run.tickets = [*again, *run.tickets]
+        self.answered |= {ticket.key: ticket for ticket in run.tickets if ticket.decision}
