@@ -336,9 +336,16 @@ CONTROL_EVENTS = frozenset(
 )
 TICKET_EVENTS = frozenset(
     event.event_type
-    for event in (TicketOpened, TicketDecided, TicketVoted, TicketReminder, TicketExpired)
+    for event in (
+        TicketOpened,
+        TicketDecided,
+        TicketVoted,
+        TicketReminder,
+        TicketExpired,
+        CancelRequested,
+    )
 )
-"""What a thread says when something has become of a ticket."""
+"""What a thread says when something may have become of a ticket: a cancel voids those that are open."""
 DELTA_EVENTS = frozenset(
     event.event_type for event in (TextDelta, ReasoningDelta, ToolCallDelta, ToolCallStreamDelta)
 )
