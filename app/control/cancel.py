@@ -90,11 +90,11 @@ async def wish(
             record.tenant, record.thread_id, record.id, CancelRequested(principal.subject, reason)
         )
     if record.status in _AT_REST:
-        await _end_at_rest(transaction, thread, record, reason)
+        await end_at_rest(transaction, thread, record, reason)
     return reason
 
 
-async def _end_at_rest(
+async def end_at_rest(
     transaction: Transaction, thread: Thread, record: RunRecord, reason: str | None
 ) -> None:
     """End a run that nobody executes, as its worker would: results for open calls, then the end."""
@@ -135,7 +135,7 @@ async def _end_at_rest(
         usage=record.usage,
         run_state=record.run_state or {},
         calls_settled=True,
-        applied=tuple(ticket.key for ticket in asked if ticket.status is TicketStatus.DECIDED),
+        applied=tuple(ticket.key for ticket in asked if ticket.status is not TicketStatus.OPEN),
     )
     outcome = await checkpoints.save(connection, checkpoint, at=now, believed=_AT_REST)
     if isinstance(outcome, NotOurs):
