@@ -139,14 +139,14 @@ async def test_without_its_version(database_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("waiting_reason", "why"),
+    ("waiting_reason", "tasks", "why"),
     [
-        ("background_tasks", Why.WAITING_FOR_TASKS),
-        ("external_event", Why.WAITING_FOR_EVENT),
+        ("background_tasks", 1, Why.WAITING_FOR_TASKS),
+        ("external_event", 0, Why.WAITING_FOR_EVENT),
     ],
 )
 async def test_waiting_for_something_that_is_no_ticket(
-    database_url: str, waiting_reason: str, why: Why
+    database_url: str, waiting_reason: str, tasks: int, why: Why
 ) -> None:
     probe = Probe(asks=1)
     async with replica(
@@ -155,7 +155,10 @@ async def test_waiting_for_something_that_is_no_ticket(
         run = await house.start()
         await run.finished()
         await house.database.hot.execute(
-            "UPDATE runs SET waiting_reason = $2 WHERE id = $1", run.id, waiting_reason
+            "UPDATE runs SET waiting_reason = $2, open_tasks = $3 WHERE id = $1",
+            run.id,
+            waiting_reason,
+            tasks,
         )
         await house.database.hot.execute(
             "UPDATE tickets SET status = 'void' WHERE run_id = $1", run.id
