@@ -6,10 +6,12 @@ from fastapi import Depends, FastAPI
 
 from app.api import (
     agents,
+    audit,
     explanations,
     health,
     resume,
     retries,
+    rules,
     runs,
     stream_tokens,
     tasks,
@@ -75,7 +77,17 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
     strictly = [Depends(require_readable), Depends(require_known_query)]
     about_runs = (runs, retries, resume, explanations)
-    for face in (*about_runs, threads, whole_threads, tickets, tasks, agents, stream_tokens):
+    for face in (
+        *about_runs,
+        threads,
+        whole_threads,
+        tickets,
+        audit,
+        rules,
+        tasks,
+        agents,
+        stream_tokens,
+    ):
         app.include_router(face.router, responses=_REFUSALS, dependencies=strictly)
     app.include_router(health.router)
     return app

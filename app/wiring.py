@@ -15,6 +15,7 @@ from app.agents.resolve import models_of
 from app.agents.roster import Roster
 from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
+from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
@@ -145,6 +146,7 @@ async def _furnish(
         ),
         announce_cancel=announce_cancel,
         heartbeat_timeout=settings.heartbeat_timeout,
+        inbox_poll=settings.log_poll,
     )
     bench = Workbench(database=database, writer=writer, roster=roster, clock=clock)
     worker = Worker(
@@ -162,6 +164,7 @@ async def _furnish(
     liveness = Liveness(
         database, worker, tasks, role=settings.role, interval=settings.heartbeat_interval
     )
+    deadlines = Deadlines(desk, interval=settings.sweep_interval)
     sweeper = Sweeper(
         database,
         roster,
@@ -178,6 +181,7 @@ async def _furnish(
     await liveness.beat()
     background.start(liveness.run())
     background.start(sweeper.run())
+    background.start(deadlines.run())
     background.start(worker.run())
     background.start(tasks.run())
 
@@ -194,6 +198,7 @@ async def _furnish(
     async def go_to_rest() -> None:
         queue.stop()
         sweeper.stop()
+        deadlines.stop()
         async with asyncio.TaskGroup() as stopping:
             stopping.create_task(worker.stop(settings.handover_grace))
             stopping.create_task(tasks.stop(settings.handover_grace))

@@ -20,6 +20,7 @@ from app.agents.tool_modules import Extensions, load_extensions
 from app.domain.agents import AgentSpec, ToolExecution
 from app.domain.ids import AgentId
 from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
+from app.domain.ticket_terms import ApproverRule, OnExpiry
 from app.llm.specs import ModelSpec
 from app.plugins.handoff import transfer_name
 from app.plugins.kinds import PluginKind
@@ -61,6 +62,7 @@ def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Cat
             callable_ = [*entry.tools, *transfers]
             _check_chosen(f"{key}.approval", entry.approval, callable_, problems)
             _check_chosen(f"{key}.background", entry.background, entry.tools, problems)
+            _check_approvers(f"{key}.approvers", entry, callable_, problems)
             _check_handoffs(key, name, entry, entries.agents, problems)
             _check_plugins(key, entry, plugins, models, problems)
     problems.raise_any()
@@ -121,6 +123,23 @@ def _check_chosen(key: str, names: list[str], own: Collection[str], problems: Pr
             )
 
 
+def _check_approvers(
+    key: str, entry: AgentEntry, known: Collection[str], problems: Problems
+) -> None:
+    """A rule for calls that nobody is asked about would look as if it kept them back."""
+    for name in entry.approvers:
+        if name not in known:
+            problems.at(
+                f"{key}.{name}",
+                f"the agent has no tool {name!r}, {choices(name, known)}; remove its table",
+            )
+        elif name not in entry.approval and "permission" not in entry.plugins:
+            problems.at(
+                f"{key}.{name}",
+                f"calls of {name!r} run without anybody being asked; add it to approval too",
+            )
+
+
 def _check_handoffs(
     key: str, agent: str, entry: AgentEntry, known: Collection[str], problems: Problems
 ) -> None:
@@ -177,6 +196,11 @@ def _agent_spec(name: str, entry: AgentEntry) -> AgentSpec:
         options=_options(entry.options),
         retry=_retry(entry.retry),
         plugins=MappingProxyType(entry.plugins),
+        approvers=MappingProxyType(
+            {tool: ApproverRule(**rule.model_dump()) for tool, rule in entry.approvers.items()}
+        ),
+        ticket_expires_in=entry.ticket_expires_in,
+        on_expiry=OnExpiry(entry.on_expiry),
     )
 
 

@@ -20,6 +20,8 @@ _SECTIONS = ("models", "tools", "agents")
 _DEFAULTS = AgentSpec(id=AgentId(""), model="")
 _RETRY = RetryPolicy()
 Name = Annotated[str, Field(min_length=1)]
+MOST_SECONDS = 10 * 365 * 86_400
+"""No ticket waits longer than ten years."""
 
 
 class Entry(BaseModel):
@@ -57,6 +59,17 @@ class RetryEntry(Entry):
     max_continuation_retries: int = Field(default=_RETRY.max_continuation_retries, ge=0, le=20)
 
 
+class ApproversEntry(Entry):
+    """Who may let calls of one tool pass."""
+
+    scope: str | None = Field(
+        default=None,
+        pattern=r"^(runs:read|runs:write|decisions:write|admin|approve:[A-Za-z0-9][A-Za-z0-9._:-]{0,99})$",
+    )
+    not_starter: bool = False
+    quorum: int = Field(default=1, ge=1, le=20)
+
+
 class AgentEntry(Entry):
     model: Name
     system_prompt: str = ""
@@ -70,6 +83,9 @@ class AgentEntry(Entry):
     options: OptionsEntry = OptionsEntry()
     retry: RetryEntry = RetryEntry()
     plugins: dict[str, dict[str, Any]] = {}
+    approvers: dict[str, ApproversEntry] = {}
+    ticket_expires_in: float | None = Field(default=None, gt=0, le=MOST_SECONDS)
+    on_expiry: Literal["reject", "cancel_run", "keep"] = "reject"
 
 
 E = TypeVar("E", bound=BaseModel)

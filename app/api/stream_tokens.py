@@ -1,6 +1,7 @@
 """Stream tokens over HTTP: for a browser's EventSource, which can't send headers."""
 
 from datetime import timedelta
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import AliasChoices, Field, model_validator
@@ -9,21 +10,23 @@ from app.api.schemas.common import Answer, Problem, Time, Uuid
 from app.api.schemas.common import Request as Body
 from app.control import reading
 from app.domain.ids import RunId, ThreadId
+from app.domain.principals import Scope
 from app.transport.deps import DeskDep, DoorkeeperDep, PrincipalDep
 
 router = APIRouter(prefix="/v1/stream-tokens", tags=["streams"])
 
 
 class StreamTokenIn(Body):
-    """Exactly one of the two."""
+    """Exactly one of the three."""
 
     run_id: Uuid | None = Field(None, validation_alias=AliasChoices("run_id", "runId"))
     thread_id: Uuid | None = Field(None, validation_alias=AliasChoices("thread_id", "threadId"))
+    inbox: Literal[True] | None = Field(None, description="For GET /v1/tickets/events.")
 
     @model_validator(mode="after")
     def _one(self) -> "StreamTokenIn":
-        if (self.run_id is None) == (self.thread_id is None):
-            raise ValueError("name a run_id or a thread_id, one of them")
+        if [self.run_id, self.thread_id, self.inbox].count(None) != 2:
+            raise ValueError("name a run_id or a thread_id, or say inbox: true; one of them")
         return self
 
 
@@ -47,6 +50,8 @@ async def make_a_stream_token(
         await reading.run(desk, principal, run_id)
     elif thread_id is not None:
         await reading.thread(desk, principal, thread_id)
+    else:
+        principal.require(Scope.RUNS_READ)
     expires_at = desk.clock.now() + timedelta(seconds=request.app.state.stream_token_ttl)
     token = door.stream_token(principal, run_id, thread_id, expires_at)
     return StreamTokenOut(token=token, expires_at=expires_at)

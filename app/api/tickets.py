@@ -1,18 +1,34 @@
-"""Tickets over HTTP: the inbox."""
+"""Tickets over HTTP: the inbox, one ticket with all that it takes to decide, and the inbox as a stream."""
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Str, Uuid
-from app.api.schemas.tickets import TicketOut, ticket_out
-from app.control import reading
+from app.api.schemas.common import Instant, ListCursor, ListLimit, Page, Problem, Str, Uuid
+from app.api.schemas.runs import EventsPage
+from app.api.schemas.tickets import TicketOut, TicketPageOut, ticket_out, ticket_page_out
+from app.control import tickets as inbox
 from app.domain.ids import AgentId, RunId, TicketKey
-from app.domain.tickets import TicketStatus
+from app.domain.principals import Scope
+from app.domain.tickets import TicketFilter, TicketStatus
+from app.events.follow import parse_cursor
+from app.events.ticket_feed import TicketFollower, check_cursor, read_page
 from app.transport import cursors
-from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.deps import (
+    DeskDep,
+    PrincipalDep,
+    StreamOptionsDep,
+    StreamToken,
+    stream_reader,
+)
+from app.transport.headers import wants_event_stream
+from app.transport.sse import EventStream
 
 router = APIRouter(prefix="/v1/tickets", tags=["tickets"])
+
+AgentName = Annotated[Str | None, Query(max_length=200)]
+ToolName = Annotated[Str | None, Query(max_length=200)]
 
 
 @router.get("", responses={400: {"model": Problem, "description": "Bad cursor"}})
@@ -20,22 +36,40 @@ async def list_tickets(
     desk: DeskDep,
     principal: PrincipalDep,
     status: Annotated[TicketStatus | None, Query(description="`open` for what waits.")] = None,
-    agent_id: Annotated[Str | None, Query(max_length=200)] = None,
-    tool: Annotated[Str | None, Query(max_length=200)] = None,
+    agent_id: AgentName = None,
+    tool: ToolName = None,
     run_id: Uuid | None = None,
+    assignee: Annotated[
+        Literal["me"] | None,
+        Query(description="`me`: open ones that the rules let you answer, and you haven't."),
+    ] = None,
+    expires_before: Instant | None = None,
     cursor: ListCursor = None,
     limit: ListLimit = 50,
 ) -> Page[TicketOut]:
     """Questions of all runs, newest first."""
-    query = {"list": "tickets", "status": status, "agent": agent_id, "tool": tool, "run": run_id}
+    query = {
+        "list": "tickets",
+        "status": status,
+        "agent": agent_id,
+        "tool": tool,
+        "run": run_id,
+        "assignee": assignee,
+        "expires_before": expires_before,
+    }
     place = cursors.decode(query, cursor)
-    found = await reading.ticket_page(
-        desk,
-        principal,
+    wanted = TicketFilter(
         status=status,
         agent_id=None if agent_id is None else AgentId(agent_id),
         tool=tool,
         run_id=None if run_id is None else RunId(run_id),
+        expires_before=expires_before,
+        decidable_by=None if assignee is None else principal,
+    )
+    found = await inbox.page(
+        desk,
+        principal,
+        wanted,
         before=None if place is None else (place[0], TicketKey(place[1])),
         limit=limit + 1,
     )
@@ -47,6 +81,83 @@ async def list_tickets(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How a client wants to read the inbox. A browser keeps its URL and adds the header: that wins."""
+
+    last_event_id: Annotated[
+        str | None,
+        Header(alias="Last-Event-ID", description="The last id seen. Wins over `after`."),
+    ] = None
+    after: Annotated[str | None, Query(max_length=30, description="Begin after this id.")] = None
+    begin: Annotated[
+        Literal["start", "now"],
+        Query(
+            alias="from", description="Where to begin without an id: at the first notice, or now."
+        ),
+    ] = "start"
+    agent_id: AgentName = None
+    tool: ToolName = None
+    named: Annotated[bool, Query(description="`1` adds `event:` lines with the event's type.")] = (
+        False
+    )
+    limit: Annotated[int, Query(ge=1, le=500, description="Of a page.")] = 100
+
+
+@router.get(
+    "/events",
+    response_model=EventsPage,
+    responses={
+        200: {
+            "content": {"text/event-stream": {}},
+            "description": "Notices, as a page or a stream",
+        },
+        400: {"model": Problem, "description": "Not a cursor"},
+        410: {"model": Problem, "description": "The cursor can't be continued"},
+    },
+)
+async def follow_the_inbox(
+    request: Request,
+    desk: DeskDep,
+    options: StreamOptionsDep,
+    wish: Annotated[Following, Depends()],
+    stream_token: StreamToken = None,
+) -> Response:
+    """What becomes of the tenant's tickets, each once and in order: opened, voted, decided, reminded of,
+    expired, void. `seq` counts within the inbox. The stream stays open."""
+    reader = await stream_reader(request, stream_token, run_id=None, thread_id=None)
+    reader.require(Scope.RUNS_READ)
+    wanted = TicketFilter(
+        agent_id=None if wish.agent_id is None else AgentId(wish.agent_id), tool=wish.tool
+    )
+    text = wish.last_event_id if wish.last_event_id is not None else wish.after
+    after = 0 if text is None else parse_cursor(text)
+    head = await check_cursor(desk.database, reader.tenant, after)
+    if text is None and wish.begin == "now":
+        after = head
+    if wants_event_stream(request):
+        follower = TicketFollower(
+            desk.database,
+            desk.hub,
+            reader.tenant,
+            wanted,
+            after=after,
+            heartbeat=options.heartbeat,
+            poll=desk.inbox_poll,
+        )
+        return EventStream(follower, options, named=wish.named)
+    frames, cursor, has_more = await read_page(
+        desk.database, reader.tenant, wanted, after, wish.limit
+    )
+    body = b'{"items":[%s],"next_cursor":"%d","has_more":%s}' % (
+        b",".join(frame.json for frame in frames),
+        cursor,
+        b"true" if has_more else b"false",
+    )
+    return Response(body, media_type="application/json")
+
+
 @router.get("/{id}", responses={404: {"model": Problem, "description": "Not here"}})
-async def read_a_ticket(id: Uuid, desk: DeskDep, principal: PrincipalDep) -> TicketOut:
-    return ticket_out(await reading.ticket(desk, principal, TicketKey(id)))
+async def read_a_ticket(id: Uuid, desk: DeskDep, principal: PrincipalDep) -> TicketPageOut:
+    """The call, who asks for it, what was said before, and what was decided about calls like it."""
+    return ticket_page_out(await inbox.ticket(desk, principal, TicketKey(id)))

@@ -61,7 +61,7 @@ async def cancel(
         if thread is None or record is None:
             raise run_not_found(run_id)
         if not record.is_done:
-            await wish(transaction, principal, thread, record, reason)
+            reason = await wish(transaction, principal, thread, record, reason)
         after = await runs.get(connection, principal.tenant, run_id)
         if after is None:
             raise run_not_found(run_id)
@@ -78,9 +78,11 @@ async def wish(
     thread: Thread,
     record: RunRecord,
     reason: str | None,
-) -> None:
-    """Write the wish down, and fulfil it where nobody executes."""
-    if record.cancel_requested_at is None:
+) -> str | None:
+    """Write the wish down, and fulfil it where nobody executes. The first wish's reason stays."""
+    if record.cancel_requested_at is not None:
+        reason = await runs.cancel_reason(transaction.connection, record.tenant, record.id)
+    else:
         await runs.intend_cancel(
             transaction.connection, record.tenant, record.id, by=principal.subject, reason=reason
         )
@@ -88,10 +90,11 @@ async def wish(
             record.tenant, record.thread_id, record.id, CancelRequested(principal.subject, reason)
         )
     if record.status in _AT_REST:
-        await _end_at_rest(transaction, thread, record, reason)
+        await end_at_rest(transaction, thread, record, reason)
+    return reason
 
 
-async def _end_at_rest(
+async def end_at_rest(
     transaction: Transaction, thread: Thread, record: RunRecord, reason: str | None
 ) -> None:
     """End a run that nobody executes, as its worker would: results for open calls, then the end."""
@@ -132,7 +135,7 @@ async def _end_at_rest(
         usage=record.usage,
         run_state=record.run_state or {},
         calls_settled=True,
-        applied=tuple(ticket.key for ticket in asked if ticket.status is TicketStatus.DECIDED),
+        applied=tuple(ticket.key for ticket in asked if ticket.status is not TicketStatus.OPEN),
     )
     outcome = await checkpoints.save(connection, checkpoint, at=now, believed=_AT_REST)
     if isinstance(outcome, NotOurs):

@@ -34,3 +34,5 @@ class Desk:
     limits: Limits
     announce_cancel: AnnounceCancel
     heartbeat_timeout: float
+    inbox_poll: float = 2.0
+    """Seconds after which a followed inbox is asked without a hint."""

@@ -1,4 +1,4 @@
-"""Queries about runs, tickets and messages. Foreign and missing are the same: not found."""
+"""Queries about runs, threads and messages. Foreign and missing are the same: not found."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from datetime import datetime
 from app.control.desk import Desk
 from app.domain.errors import NotFound
 from app.domain.events import OpenParts, open_parts_of
-from app.domain.ids import AgentId, RunId, Tenant, ThreadId, TicketKey
+from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Visibility
 from app.domain.principals import Principal, Scope
@@ -168,40 +168,6 @@ async def message_page(
             visibility=visibility,
             limit=limit,
         )
-
-
-async def ticket_page(
-    desk: Desk,
-    principal: Principal,
-    *,
-    status: TicketStatus | None,
-    agent_id: AgentId | None,
-    tool: str | None,
-    run_id: RunId | None,
-    before: tuple[datetime, TicketKey] | None,
-    limit: int,
-) -> list[Ticket]:
-    principal.require(Scope.RUNS_READ)
-    async with desk.database.reading() as connection:
-        return await tickets.page(
-            connection,
-            principal.tenant,
-            status=status,
-            agent_id=agent_id,
-            tool=tool,
-            run_id=run_id,
-            before=before,
-            limit=limit,
-        )
-
-
-async def ticket(desk: Desk, principal: Principal, key: TicketKey) -> Ticket:
-    principal.require(Scope.RUNS_READ)
-    async with desk.database.reading() as connection:
-        found = await tickets.get(connection, principal.tenant, key)
-    if found is None:
-        raise NotFound("ticket_not_found", f"There is no ticket {key}.")
-    return found
 
 
 def _open_ones(unsettled: Sequence[Ticket]) -> tuple[Ticket, ...]:

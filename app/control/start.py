@@ -71,6 +71,8 @@ class StartRequest:
     metadata: JsonObject
     digest: str
     traceparent: str | None = None
+    ticket_policy: JsonObject | None = None
+    """How long this run's tickets wait, and what happens then."""
     overrides: InferenceOptions = NO_OPTIONS
     frontend_tools: tuple[JsonObject, ...] = ()
     """What the client can do itself: name, description and parameters of each."""
@@ -209,6 +211,7 @@ def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: 
             "origin": "User",
             "input_message_ids": [message.id for message in request.messages],
             "input_message_count": len(request.messages),
+            **({} if request.ticket_policy is None else {"ticket_policy": request.ticket_policy}),
             **_overrides(request),
             **({IN_REQUEST: list(request.frontend_tools)} if request.frontend_tools else {}),
         },

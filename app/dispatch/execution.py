@@ -22,6 +22,7 @@ from app.domain.identity import run_identity
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage
+from app.domain.rules import Rule
 from app.domain.runs import (
     SUSPENDED,
     WORKER_LOST,
@@ -31,7 +32,7 @@ from app.domain.runs import (
     termination_to_json,
     waiting_reason,
 )
-from app.domain.tickets import Ticket, waiting_to_json
+from app.domain.tickets import Ticket, TicketStatus, waiting_to_json
 from app.events.journal import Journal
 from app.events.writer import Writer
 from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
@@ -40,7 +41,7 @@ from app.runtime.compaction import NOTHING, Begin, Compaction
 from app.runtime.context import ActiveRun, Start
 from app.runtime.handoff import agent_at_work
 from app.runtime.loop import Ending, Finished, HandedOver, Suspended, advance, fail, write_off
-from app.storage import deliveries, events, messages, runs, tickets, tool_calls
+from app.storage import deliveries, events, messages, rules, runs, tickets, tool_calls
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.runs import RunKey
 from app.tools.frontend import with_frontend_tools
@@ -95,6 +96,26 @@ class Answers:
             try:
                 async with self.bench.database.reading() as connection:
                     return await tickets.of_run(connection, self.record.tenant, self.record.id)
+            except DatabaseAway:
+                await pause(LOOK_AGAIN)
+
+
+@dataclass(slots=True)
+class Remembered:
+    """The rules of the run's tenant, as the gate asks for them."""
+
+    bench: Workbench
+    record: RunRecord
+
+    async def for_calls_of(self, agent_id: AgentId) -> Sequence[Rule]:
+        """As patient as a commit: a call must not pass because a rule couldn't be read."""
+        record = self.record
+        while True:
+            try:
+                async with self.bench.database.reading() as connection:
+                    return await rules.for_calls(
+                        connection, record.tenant, record.id, record.thread_id, agent_id
+                    )
             except DatabaseAway:
                 await pause(LOOK_AGAIN)
 
@@ -249,6 +270,7 @@ class Execution:
             next_seq=self.claimed.next_seq,
             start=await self._where_it_stood(),
             answers=Answers(self.bench, record),
+            rules=Remembered(self.bench, record),
             inbox=inbox,
             tasks=inbox,
             agents=self._agents,
@@ -293,7 +315,7 @@ class Execution:
             if not start.calls:
                 journal.say(StreamReset("agent_version_unavailable"), record.steps + 1)
             journal.say(StepEnd(), record.steps + 1)
-        still_open = [ticket for ticket in start.tickets if ticket.decision is None]
+        still_open = [ticket for ticket in start.tickets if ticket.status is TicketStatus.OPEN]
         finish = RunFinish(
             identity=identity,
             termination=SUSPENDED,

@@ -15,6 +15,13 @@ from app.domain.inference import (
     options_to_json,
 )
 from app.domain.json_values import JsonObject, digest
+from app.domain.ticket_terms import (
+    ApproverRule,
+    OnExpiry,
+    TicketTerms,
+    approvers_from_json,
+    approvers_to_json,
+)
 
 
 class ToolExecution(StrEnum):
@@ -45,6 +52,19 @@ class AgentSpec:
     options: InferenceOptions = NO_OPTIONS
     retry: RetryPolicy = RetryPolicy()
     plugins: Mapping[str, JsonObject] = field(default_factory=dict)
+    approvers: Mapping[str, ApproverRule] = field(default_factory=dict)
+    """Who may let calls of a tool pass, where not everybody may."""
+    ticket_expires_in: float | None = None
+    on_expiry: OnExpiry = OnExpiry.REJECT
+
+    def ticket_terms(self, tool: str, policy: Mapping[str, Any]) -> TicketTerms:
+        """The terms of a ticket about this tool; what its run was started with comes first."""
+        on_expiry = policy.get("on_expiry")
+        return TicketTerms(
+            expires_in=policy.get("expires_in") or self.ticket_expires_in,
+            on_expiry=self.on_expiry if on_expiry is None else OnExpiry(on_expiry),
+            approvers=self.approvers.get(tool),
+        )
 
     @property
     def version(self) -> AgentVersion:
@@ -68,6 +88,8 @@ def agent_to_json(spec: AgentSpec) -> dict[str, Any]:
         body["retry"] = asdict(spec.retry)
     if "plugins" in body:
         body["plugins"] = [[name, dict(config)] for name, config in spec.plugins.items()]
+    if "approvers" in body:
+        body["approvers"] = {tool: approvers_to_json(rule) for tool, rule in spec.approvers.items()}
     return body
 
 
@@ -92,6 +114,12 @@ def agent_from_json(raw: JsonObject) -> AgentSpec:
         body["retry"] = RetryPolicy(**retry)
     if "plugins" in body:
         body["plugins"] = {name: config for name, config in body["plugins"]}
+    if "approvers" in body:
+        body["approvers"] = {
+            tool: approvers_from_json(rule) for tool, rule in body["approvers"].items()
+        }
+    if "on_expiry" in body:
+        body["on_expiry"] = OnExpiry(body["on_expiry"])
     return AgentSpec(**body)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from app.domain.ids import TicketKey
 from app.domain.json_values import Json, JsonObject, digest
 
 
@@ -13,6 +14,14 @@ class Action(StrEnum):
     RESPOND = "respond"
     REJECT = "reject"
     CANCEL = "cancel"
+
+
+class DecisionEffect(StrEnum):
+    """What became of an answer: it counted, it counts with others, or it was turned away."""
+
+    DECIDED = "decided"
+    VOTED = "voted"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +37,16 @@ class Answer:
     def payload(self) -> Json:
         return self.arguments if self.action is Action.EDIT else self.result
 
+    @property
+    def lets_pass(self) -> bool:
+        """Whether the model gets what it asked for, or something in its place: that may take several
+        people. One is enough to say no."""
+        return self.action in (Action.APPROVE, Action.EDIT, Action.RESPOND)
+
+    def agrees_with(self, other: "Answer") -> bool:
+        """Whatever reasons were given."""
+        return (self.action, self.payload) == (other.action, other.payload)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -39,9 +58,23 @@ class Decision:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An answer to a ticket with what became of it; `refusal` is the code of a refused one."""
+
+    ticket: TicketKey
+    decision: Decision
+    effect: DecisionEffect
+    refusal: str | None
+
+
 def derived_decision_id(ticket_key: str, answer: Answer, subject: str) -> str:
     """The same answer by the same person to the same ticket has the same id, however often sent."""
     return digest([ticket_key, answer.action.value, answer.payload, subject])
+
+
+EXPIRED = "Expired: nobody answered in time"
+"""What the model reads when nobody did. That isn't a denial: it may ask again."""
 
 
 def denial(answer: Answer) -> str:

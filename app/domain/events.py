@@ -48,6 +48,50 @@ class TicketDecided:
 
 
 @dataclass(frozen=True, slots=True)
+class TicketVoted:
+    """An answer that counts once enough people have given it."""
+
+    event_type: ClassVar[str] = "ticket_voted"
+    id: str
+    ticket_id: str
+    decision_id: str
+    action: str
+    decided_by: str
+    reason: str | None = None
+    votes_missing: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TicketReminder:
+    """Somebody should answer: half of the time is over, then nine tenths of it, then all."""
+
+    event_type: ClassVar[str] = "ticket_reminder"
+    id: str
+    ticket_id: str
+    expires_at: str
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class TicketExpired:
+    """Nobody has answered in time. That isn't a denial."""
+
+    event_type: ClassVar[str] = "ticket_expired"
+    id: str
+    ticket_id: str
+    on_expiry: str
+
+
+@dataclass(frozen=True, slots=True)
+class TicketVoid:
+    """Nobody needs to answer any more. Only the inbox says it: the run is done."""
+
+    event_type: ClassVar[str] = "ticket_void"
+    id: str
+    ticket_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     event_type: ClassVar[str] = "cancel_requested"
     requested_by: str
@@ -238,6 +282,9 @@ AgentEvent: TypeAlias = (
     RunCreated
     | TicketOpened
     | TicketDecided
+    | TicketVoted
+    | TicketReminder
+    | TicketExpired
     | CancelRequested
     | InputQueued
     | RunStart
@@ -264,6 +311,11 @@ AgentEvent: TypeAlias = (
     | ErrorEvent
 )
 
+TicketEvent: TypeAlias = (
+    TicketOpened | TicketVoted | TicketDecided | TicketReminder | TicketExpired | TicketVoid
+)
+"""What the inbox says."""
+
 RUN_CREATED = RunCreated.event_type
 RUN_START = RunStart.event_type
 RUN_FINISH = RunFinish.event_type
@@ -271,14 +323,35 @@ STEP_START = StepStart.event_type
 STEP_END = StepEnd.event_type
 CONTROL_EVENTS = frozenset(
     event.event_type
-    for event in (RunCreated, TicketOpened, TicketDecided, CancelRequested, InputQueued)
+    for event in (
+        RunCreated,
+        TicketOpened,
+        TicketDecided,
+        TicketVoted,
+        TicketReminder,
+        TicketExpired,
+        CancelRequested,
+        InputQueued,
+    )
 )
+TICKET_EVENTS = frozenset(
+    event.event_type
+    for event in (
+        TicketOpened,
+        TicketDecided,
+        TicketVoted,
+        TicketReminder,
+        TicketExpired,
+        CancelRequested,
+    )
+)
+"""What a thread says when something may have become of a ticket: a cancel voids those that are open."""
 DELTA_EVENTS = frozenset(
     event.event_type for event in (TextDelta, ReasoningDelta, ToolCallDelta, ToolCallStreamDelta)
 )
 
 
-def event_fields(event: AgentEvent) -> dict[str, Any]:
+def event_fields(event: AgentEvent | TicketEvent) -> dict[str, Any]:
     """The variant's own fields, absent ones left out; `tool_call_resumed.result` may be null."""
     keep_null = isinstance(event, ToolCallResumed | ToolCallReady)
     body = {field.name: getattr(event, field.name) for field in fields(event)}

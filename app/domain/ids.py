@@ -10,6 +10,7 @@ MessageId = NewType("MessageId", str)
 InputId = NewType("InputId", str)
 TicketKey = NewType("TicketKey", str)
 """A ticket's own id, unique in its tenant; `ticket_id` is its name within the run."""
+RuleId = NewType("RuleId", str)
 CallId = NewType("CallId", str)
 TaskId = NewType("TaskId", str)
 """A UUID behind `TASK_PREFIX`, so that a model sees what it is."""

@@ -23,10 +23,15 @@ ALL_TENANTS = Tenant("*")
 class Principal:
     tenant: Tenant
     subject: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[str]
+    """Ours, and those that an installation has made up for its approvers."""
 
-    def may(self, scope: Scope) -> bool:
-        return scope in self.scopes or Scope.ADMIN in self.scopes
+    @property
+    def is_admin(self) -> bool:
+        return Scope.ADMIN in self.scopes
+
+    def may(self, scope: str) -> bool:
+        return scope in self.scopes or self.is_admin
 
     def require(self, scope: Scope) -> None:
         if not self.may(scope):

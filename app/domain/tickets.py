@@ -7,16 +7,18 @@ its arguments and to the run, it can be used once, and it never changes after it
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain, count
 from typing import Any
 
 from app.domain.decisions import Action, Decision
-from app.domain.ids import CallId, RunId, ThreadId, TicketKey
+from app.domain.ids import AgentId, CallId, RunId, ThreadId, TicketKey
 from app.domain.json_values import Json, JsonObject, digest
+from app.domain.principals import Principal
 from app.domain.runs import WaitingReason
+from app.domain.ticket_terms import NO_TERMS, TicketTerms, approvers_to_json
 from app.domain.times import wire_time
 from app.domain.tool_calls import CallState, ResumeMode, SuspensionRequest
 
@@ -38,6 +40,17 @@ class TicketStatus(StrEnum):
     VOID = "void"
 
 
+class NoticeKind(StrEnum):
+    """What the inbox is told of a ticket."""
+
+    OPENED = "opened"
+    VOTED = "voted"
+    DECIDED = "decided"
+    REMINDER = "reminder"
+    EXPIRED = "expired"
+    VOID = "void"
+
+
 TICKET_TRANSITIONS: Mapping[TicketStatus, frozenset[TicketStatus]] = {
     TicketStatus.OPEN: frozenset(TicketStatus),
     TicketStatus.DECIDED: frozenset({TicketStatus.DECIDED}),
@@ -53,6 +66,8 @@ class Ticket:
     key: TicketKey
     run_id: RunId
     thread_id: ThreadId
+    agent_id: AgentId
+    """Who made the call: the run may have been handed from one to another."""
     ticket_id: str
     kind: TicketKind
     call_id: CallId | None
@@ -71,12 +86,15 @@ class Ticket:
     decision: Decision | None = None
     applied_at: datetime | None = None
     evidence: JsonObject | None = None
+    terms: TicketTerms = NO_TERMS
+    expires_at: datetime | None = None
+    """By the database's clock: known once the ticket is stored."""
 
     @property
     def is_unsettled(self) -> bool:
-        """Open, or answered and not yet applied."""
-        is_answered = self.status is TicketStatus.DECIDED and self.applied_at is None
-        return self.status is TicketStatus.OPEN or is_answered
+        """Open, or answered or expired and not yet applied."""
+        is_over = self.status in (TicketStatus.DECIDED, TicketStatus.EXPIRED)
+        return self.status is TicketStatus.OPEN or (is_over and self.applied_at is None)
 
 
 _ALWAYS = frozenset({Action.RESPOND, Action.REJECT, Action.CANCEL})
@@ -117,10 +135,12 @@ def ticket_for(
     key: TicketKey,
     run_id: RunId,
     thread_id: ThreadId,
+    agent_id: AgentId,
     ticket_id: str,
     kind: TicketKind,
     at: datetime,
     evidence: JsonObject | None = None,
+    terms: TicketTerms = NO_TERMS,
 ) -> Ticket:
     """The question about one call, bound to the arguments that it would run with."""
     name, arguments = state.call.name, state.effective_arguments
@@ -128,6 +148,7 @@ def ticket_for(
         key=key,
         run_id=run_id,
         thread_id=thread_id,
+        agent_id=agent_id,
         ticket_id=ticket_id,
         kind=kind,
         call_id=state.call.id,
@@ -144,12 +165,24 @@ def ticket_for(
         created_at=at,
         updated_at=at,
         evidence=evidence,
+        terms=terms,
     )
 
 
 def ticket_order(ticket: Ticket) -> tuple[str, str]:
     """The order in which a waiting run lists its tickets."""
     return (ticket.call_id or "", ticket.ticket_id)
+
+
+def ticket_as_opened(ticket: Ticket) -> Ticket:
+    """The question as it was asked, whatever has become of it."""
+    return replace(
+        ticket,
+        status=TicketStatus.OPEN,
+        updated_at=ticket.created_at,
+        decision=None,
+        applied_at=None,
+    )
 
 
 def ticket_to_json(ticket: Ticket) -> dict[str, Any]:
@@ -168,9 +201,23 @@ def ticket_to_json(ticket: Ticket) -> dict[str, Any]:
         "reason": ticket.reason,
         "message": ticket.message,
         "evidence": ticket.evidence,
+        **_terms_to_json(ticket),
         "updated_at": wire_time(ticket.updated_at),
     }
     return {key: value for key, value in body.items() if value is not None}
+
+
+def _terms_to_json(ticket: Ticket) -> dict[str, Any]:
+    """`expires_in` counts from the moment of storing, by the database's clock; that isn't known before."""
+    terms = ticket.terms
+    body: dict[str, Any] = {}
+    if terms.approvers is not None:
+        body["approvers"] = approvers_to_json(terms.approvers)
+    if ticket.expires_at is not None:
+        body |= {"expires_at": wire_time(ticket.expires_at), "on_expiry": terms.on_expiry.value}
+    elif terms.expires_in is not None:
+        body |= {"expires_in": terms.expires_in, "on_expiry": terms.on_expiry.value}
+    return body
 
 
 def suspension_to_json(ticket: Ticket) -> dict[str, Any]:
@@ -208,3 +255,16 @@ def waiting_to_json(
         "tickets": [ticket_to_json(ticket) for ticket in ordered],
         "since_dispatch_id": since_dispatch_id,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketFilter:
+    """Which tickets an inbox shows."""
+
+    status: TicketStatus | None = None
+    agent_id: AgentId | None = None
+    tool: str | None = None
+    run_id: RunId | None = None
+    expires_before: datetime | None = None
+    decidable_by: Principal | None = None
+    """Those that this person may decide, and hasn't voted on."""

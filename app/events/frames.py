@@ -52,13 +52,13 @@ class Batch:
     def frames(self) -> Iterator[Frame]:
         ts = wire_time(self.ts)
         for seq, entry in enumerate(self.entries, self.first_seq):
-            yield _frame(
+            yield encoded(
                 seq, ts, self.thread_id, self.run_id, entry.step, entry.event_type, entry.body
             )
 
 
 def logged_frame(thread_id: ThreadId, event: LoggedEvent) -> Frame:
-    return _frame(
+    return encoded(
         event.seq,
         wire_time(event.ts),
         thread_id,
@@ -69,7 +69,7 @@ def logged_frame(thread_id: ThreadId, event: LoggedEvent) -> Frame:
     )
 
 
-def _frame(
+def encoded(
     seq: int,
     ts: str,
     thread_id: ThreadId,
@@ -78,6 +78,7 @@ def _frame(
     event_type: str,
     body: str,
 ) -> Frame:
+    """An event's frame: the envelope, and then the fields of its body."""
     # The stored body is a JSON object; its fields follow those of the envelope.
     at_step = "" if step is None else f'"step":{step},'
     rest = "}" if body == "{}" else "," + body[1:]

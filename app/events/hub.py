@@ -7,8 +7,10 @@ A subscriber that doesn't keep up loses its queue, not the run its pace: the mis
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
+from app.domain.events import TICKET_EVENTS
 from app.domain.ids import Tenant, ThreadId
 from app.events.frames import Batch, Frame
 
@@ -68,9 +70,44 @@ class Subscription:
         self._leave(self)
 
 
+class Watch:
+    """Tells that something may have become of a tenant's tickets; what, its inbox knows."""
+
+    def __init__(self, leave: Callable[["Watch"], None]) -> None:
+        self._leave = leave
+        self._stirred = asyncio.Event()
+
+    def stir(self) -> None:
+        self._stirred.set()
+
+    async def wait(self, timeout: float) -> None:
+        """Until something may have happened, or so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._stirred.wait()
+        self._stirred.clear()
+
+    def close(self) -> None:
+        self._leave(self)
+
+
 class Hub:
     def __init__(self) -> None:
         self._followed: dict[ThreadKey, set[Subscription]] = {}
+        self._watched: dict[Tenant, set[Watch]] = {}
+
+    def watch_tickets(self, tenant: Tenant) -> Watch:
+        """Be told when something may have become of a tenant's tickets."""
+
+        def leave(watch: Watch) -> None:
+            others = self._watched.get(tenant, set())
+            others.discard(watch)
+            if not others:
+                self._watched.pop(tenant, None)
+
+        watch = Watch(leave)
+        self._watched.setdefault(tenant, set()).add(watch)
+        return watch
 
     def subscribe(self, tenant: Tenant, thread_id: ThreadId) -> Subscription:
         """Listen to a thread from now on; close the subscription when done."""
@@ -88,6 +125,10 @@ class Hub:
 
     def publish(self, batch: Batch) -> None:
         """Hand committed events to everybody who follows their thread; encode them if anybody does."""
+        if batch.tenant in self._watched and any(
+            entry.event_type in TICKET_EVENTS for entry in batch.entries
+        ):
+            self._stir(batch.tenant)
         subscriptions = self._followed.get((batch.tenant, batch.thread_id))
         if subscriptions:
             frames = list(batch.frames())
@@ -96,12 +137,19 @@ class Hub:
 
     def hint(self, key: ThreadKey) -> None:
         """Something was committed to a thread, but not told."""
+        self._stir(key[0])
         for subscription in self._followed.get(key, ()):
             subscription.miss()
+
+    def _stir(self, tenant: Tenant) -> None:
+        for watch in self._watched.get(tenant, ()):
+            watch.stir()
 
     def hint_all(self) -> None:
         for key in list(self._followed):
             self.hint(key)
+        for tenant in list(self._watched):
+            self._stir(tenant)
 
     def hint_behind(self, heads: Mapping[ThreadKey, int]) -> None:
         """Wake those whose thread has gone on without their being told."""

@@ -5,16 +5,24 @@ from types import MappingProxyType
 from typing import Any
 
 from app.domain.agents import AgentSpec
-from app.plugins import context_window, stop_conditions
+from app.plugins import context_window, permission, stop_conditions
 from app.plugins.handoff import handoff_plugin
 from app.plugins.kinds import PluginKind
-from app.runtime.plugins import Plugin
+from app.plugins.permission import approval_plugin
+from app.runtime.plugins import PERMISSION, Plugin
 
-_ALL: tuple[PluginKind[Any], ...] = (stop_conditions.KIND, context_window.KIND)
+_ALL: tuple[PluginKind[Any], ...] = (
+    stop_conditions.KIND,
+    context_window.KIND,
+    permission.KIND,
+)
 
 SHIPPED: Mapping[str, PluginKind[Any]] = MappingProxyType({kind.name: kind for kind in _ALL})
 
 
 def built_in(spec: AgentSpec) -> list[Plugin]:
     """The plugins that an agent has because of what its spec says, before those that it lists."""
-    return [handoff_plugin(spec)] if spec.handoffs else []
+    plugins = [handoff_plugin(spec)] if spec.handoffs else []
+    if spec.approval and PERMISSION not in spec.plugins:
+        plugins.append(approval_plugin(spec))
+    return plugins

@@ -17,9 +17,10 @@ from app.domain.checkpoints import (
     materialize_output,
 )
 from app.domain.events import AgentEvent, RunFinish, StateSnapshot, StepEnd
-from app.domain.ids import CallId, MessageId, TicketKey
+from app.domain.ids import AgentId, CallId, MessageId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Message
+from app.domain.rules import Rule
 from app.domain.runs import (
     Done,
     MessageOutput,
@@ -36,7 +37,15 @@ from app.domain.tool_calls import CallState
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.compaction import FAILURES, NOTHING, Compaction, Outcome
-from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents, Tasks
+from app.runtime.ports import (
+    Answers,
+    CheckpointStore,
+    Inbox,
+    LiveEvents,
+    NothingRemembered,
+    RememberedRules,
+    Tasks,
+)
 from app.runtime.state import Batch, StateScope, StateStore
 
 Standing: TypeAlias = Running | Waiting | Done
@@ -80,6 +89,7 @@ class ActiveRun:
     tasks: Tasks
     agents: Agents
     compaction: Compaction = field(default_factory=Compaction)
+    rules: RememberedRules = NothingRemembered()
     thread_state: JsonObject = field(default_factory=dict)
     """What the thread remembers, as it was last stored."""
     state: StateStore = field(default_factory=StateStore)
@@ -93,6 +103,7 @@ class ActiveRun:
     """Calls that are in the log and have no result yet."""
     unfinished: Message | None = None
     """What the model has said and nobody has saved: kept by the end, should one come before the next save."""
+    _remembered: tuple[tuple[int, AgentId], Sequence[Rule]] | None = None
     starting: list[NewTask] = field(default_factory=list)
     """Tasks that begin with the next commit."""
     unread_inputs: int = 0
@@ -132,6 +143,13 @@ class ActiveRun:
     def active_seconds(self) -> float:
         """Time spent executing, over all activations."""
         return self._active_before + (self.clock.now() - self._began).total_seconds()
+
+    async def remembered_rules(self) -> Sequence[Rule]:
+        """What people have decided for calls to come: read again in each step and for each agent."""
+        at = (self.steps, self.agent.spec.id)
+        if self._remembered is None or self._remembered[0] != at:
+            self._remembered = at, await self.rules.for_calls_of(self.agent.spec.id)
+        return self._remembered[1]
 
     def change_state(self, batch: Batch) -> None:
         """Commit changes of state; they are durable with the next save."""

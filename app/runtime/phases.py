@@ -109,6 +109,7 @@ def _view(run: ActiveRun, phase: Phase, at_hand: dict[str, Any]) -> HookView:
         steps=run.steps,
         usage=run.usage,
         active_seconds=run.active_seconds,
+        remembered=run.remembered_rules,
         **at_hand,
     )
 

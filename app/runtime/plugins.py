@@ -15,11 +15,20 @@ from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.inference import InferenceOptions
 from app.domain.json_values import Json
 from app.domain.messages import LoggedMessage, Message, ToolCall
+from app.domain.rules import Rule
 from app.domain.runs import Termination, Usage
 from app.domain.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
 from app.runtime.compaction_plan import CompactionPolicy
 from app.runtime.ports import Tool
 from app.runtime.state import Change, Snapshot, StateKey
+
+PERMISSION = "permission"
+"""The plugin that judges whether a person has to be asked; without it, the agent's own list does."""
+APPROVAL_ACTION = "tool:PermissionConfirm"
+
+
+async def _nothing_remembered() -> Sequence[Rule]:
+    return ()
 
 
 class Phase(StrEnum):
@@ -60,6 +69,8 @@ class HookView:
     result: ToolResult | None = None
     answer: Message | None = None
     """What the model has just said."""
+    remembered: Callable[[], Awaitable[Sequence[Rule]]] = _nothing_remembered
+    """The rules that people have made for calls of this agent, here; read once a step, when asked for."""
 
 
 # --- what a hook may ask for ----------------------------------------------------------------------

@@ -18,10 +18,11 @@ from app.domain.events import (
     AgentEvent,
     ToolCallStreamDelta,
 )
-from app.domain.ids import CallId, RunId, TaskId, ThreadId
+from app.domain.ids import AgentId, CallId, RunId, TaskId, ThreadId
 from app.domain.inference import NO_OPTIONS, InferenceOptions
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import LoggedMessage, Message
+from app.domain.rules import Rule
 from app.domain.tasks import TaskStatus
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import ResumeMode, SuspensionRequest, ToolDescriptor, ToolResult
@@ -273,6 +274,16 @@ class Answers(Protocol):
 
     async def names_used(self) -> Collection[str]:
         """The names of all tickets that the run has ever opened."""
+
+
+class RememberedRules(Protocol):
+    async def for_calls_of(self, agent_id: AgentId) -> Sequence[Rule]:
+        """What people have decided for calls of an agent in this run, as it is now."""
+
+
+class NothingRemembered:
+    async def for_calls_of(self, agent_id: AgentId) -> Sequence[Rule]:
+        return ()
 
 
 class Inbox(Protocol):

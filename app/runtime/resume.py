@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import assert_never
 
-from app.domain.decisions import Action, Decision, denial
-from app.domain.tickets import Ticket, ticket_order
+from app.domain.decisions import EXPIRED, Action, denial
+from app.domain.tickets import Ticket, TicketStatus, ticket_order
 from app.domain.tool_calls import CallState, CallStatus, ToolResult, result_of_response
 from app.runtime.context import ActiveRun
 from app.runtime.plugins import Phase
@@ -49,8 +49,8 @@ async def apply_answers(run: ActiveRun, round_: ToolRound) -> None:
         for ticket in sorted(answered, key=_cancels_first):
             if round_.stop is not None:
                 return
-            if ticket.decision is not None and ticket.call_id is not None:
-                await _apply(round_, states[ticket.call_id], ticket, ticket.decision)
+            if ticket.status is not TicketStatus.OPEN and ticket.call_id is not None:
+                await _apply(round_, states[ticket.call_id], ticket)
                 is_asked_again = any(
                     question.state.call.id == ticket.call_id for question in round_.questions
                 )
@@ -66,9 +66,12 @@ def _cancels_first(ticket: Ticket) -> tuple[bool, tuple[str, str]]:
     return (not cancels, ticket_order(ticket))
 
 
-async def _apply(round_: ToolRound, state: CallState, ticket: Ticket, decision: Decision) -> None:
-    answer = decision.answer
+async def _apply(round_: ToolRound, state: CallState, ticket: Ticket) -> None:
     name = state.call.name
+    if ticket.decision is None:
+        await round_.finish(state, Executed(ToolResult.error(name, EXPIRED)), resumed=True)
+        return
+    answer = ticket.decision.answer
     match answer.action:
         case Action.CANCEL:
             round_.cancel(state, answer.result, answer.reason)

@@ -16,9 +16,7 @@ from app.domain.tickets import TicketKind
 from app.domain.tool_calls import CallState, ResumeMode, SuspensionRequest, ToolResult
 from app.runtime.context import ActiveRun
 from app.runtime.phases import Asked, ask
-from app.runtime.plugins import Block, Phase, SetResult, Suspend
-
-APPROVAL_ACTION = "tool:PermissionConfirm"
+from app.runtime.plugins import APPROVAL_ACTION, PERMISSION, Block, Phase, SetResult, Suspend
 
 R = TypeVar("R", Block, Suspend, SetResult)
 
@@ -119,7 +117,8 @@ def _first(asked: Asked, kind: type[R], state: CallState) -> R | None:
 
 def _of_agent(run: ActiveRun, state: CallState, was_approved: bool) -> Verdict | None:
     name, call_id = state.call.name, state.call.id
-    if name in run.agent.spec.approval and not was_approved:
+    is_judged = any(plugin.name == PERMISSION for plugin in run.agent.plugins.plugins)
+    if name in run.agent.spec.approval and not (is_judged or was_approved):
         return MustAsk(
             SuspensionRequest(
                 f"Tool '{name}' suspended: awaiting approval",

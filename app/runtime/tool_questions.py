@@ -8,6 +8,7 @@ from app.domain.events import AgentEvent, TicketOpened, ToolCallDone
 from app.domain.ids import TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message
+from app.domain.ticket_terms import policy_of_request
 from app.domain.tickets import (
     Ticket,
     TicketKind,
@@ -53,10 +54,12 @@ async def question(
         key=TicketKey(new_id()),
         run_id=run.record.id,
         thread_id=run.record.thread_id,
+        agent_id=run.agent.spec.id,
         ticket_id=ticket_name(suspension, state.call.id, taken),
         kind=kind,
         at=run.clock.now(),
         evidence=evidence,
+        terms=run.agent.spec.ticket_terms(state.call.name, policy_of_request(run.record.request)),
     )
     pending = ToolResult.suspended(state.call.name, suspension)
     placeholder = pending.as_message(run.new_message_id(), state.call.id)

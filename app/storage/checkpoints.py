@@ -86,7 +86,7 @@ async def save(
     if not _may_rest(checkpoint, record):
         return Unsettled(record.unread_inputs, record.open_tasks)
     await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
-    await tickets.open_all(connection, checkpoint.tenant, record.agent_id, checkpoint.opened)
+    await tickets.open_all(connection, checkpoint.tenant, checkpoint.opened)
     await messages.append(
         connection,
         checkpoint.tenant,
@@ -194,7 +194,7 @@ async def _was_answered(connection: Connection, checkpoint: Checkpoint) -> bool:
     """An answer that came while the run executed has no delivery of its own: don't sleep over it."""
     unsettled = await tickets.unsettled_of_run(connection, checkpoint.tenant, checkpoint.run_id)
     return any(
-        ticket.status is TicketStatus.DECIDED and ticket.key not in checkpoint.applied
+        ticket.status is not TicketStatus.OPEN and ticket.key not in checkpoint.applied
         for ticket in unsettled
     )
 

@@ -220,7 +220,7 @@ async def orphans(
 
 
 async def unheard(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
-    """Runs that wait although a ticket of theirs was answered `grace` ago; for the sweeper.
+    """Runs that wait although a ticket of theirs was answered, or expired, `grace` ago; for the sweeper.
 
     Found by their tickets, because a million runs may wait. One that waits for its agent's version
     couldn't use the answer.
@@ -231,7 +231,7 @@ async def unheard(connection: Connection, *, grace: float, limit: int) -> list[R
         select(*_key_columns)
         .join_from(tickets, runs, mine)
         .where(
-            tickets.c.status == "decided",
+            tickets.c.status.in_(("decided", "expired")),
             tickets.c.applied_at.is_(None),
             tickets.c.updated_at < func.now() - timedelta(seconds=grace),
             runs.c.status == RunStatus.WAITING.value,

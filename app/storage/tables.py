@@ -9,6 +9,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     ForeignKeyConstraint,
+    Identity,
     Index,
     Integer,
     MetaData,
@@ -21,12 +22,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB
 
-from app.domain.decisions import Action
+from app.domain.decisions import Action, DecisionEffect
 from app.domain.inputs import InputStatus
 from app.domain.messages import Role, Visibility
 from app.domain.runs import RunStatus, WaitingReason
 from app.domain.tasks import TaskStatus
-from app.domain.tickets import TicketKind, TicketStatus
+from app.domain.ticket_terms import OnExpiry
+from app.domain.tickets import NoticeKind, TicketKind, TicketStatus
 from app.domain.tool_calls import CallStatus, Effect, ResumeMode
 
 metadata = MetaData(
@@ -333,6 +335,9 @@ tickets = Table(
     Column("decision_id", Text),
     Column("expires_at", _time),
     Column("on_expiry", Text),
+    Column("remind_at", _time),
+    Column("reminders", Integer, nullable=False, server_default=text("0")),
+    Column("approvers", JSONB(none_as_null=True)),
     Column("applied_at", _time),
     Column("created_at", _time, nullable=False, server_default=_now),
     Column("updated_at", _time, nullable=False, server_default=_now),
@@ -343,14 +348,27 @@ tickets = Table(
     _one_of("resume_mode", ResumeMode),
     CheckConstraint("(status = 'decided') = (decision_id IS NOT NULL)", name="decision_id"),
     CheckConstraint("applied_at IS NULL OR status IN ('decided', 'expired')", name="applied_at"),
-    CheckConstraint("on_expiry IN ('reject', 'cancel_run', 'keep')", name="on_expiry"),
+    _one_of("on_expiry", OnExpiry),
     Index(None, "tenant", "run_id"),
     Index(None, "tenant", "status", "created_at", "id"),
-    # Answers that a run has yet to use.
+    # The audit, by time; and what was decided about calls like this one.
+    Index(None, "tenant", "created_at", "id"),
+    Index(None, "tenant", "agent_id", "tool_name", "created_at"),
+    # Answers, or the lack of one, that a run has yet to use.
     Index(
         "tickets_unapplied",
         "updated_at",
-        postgresql_where=text("status = 'decided' AND applied_at IS NULL"),
+        postgresql_where=text("status IN ('decided', 'expired') AND applied_at IS NULL"),
+    ),
+    Index(
+        "tickets_due",
+        "expires_at",
+        postgresql_where=text("status = 'open' AND on_expiry <> 'keep'"),
+    ),
+    Index(
+        "tickets_to_remind_of",
+        "remind_at",
+        postgresql_where=text("status = 'open' AND remind_at IS NOT NULL"),
     ),
     Index(
         "tickets_one_open_per_name",
@@ -373,11 +391,13 @@ decisions = Table(
     Column("reason", Text),
     Column("subject", Text, nullable=False),
     Column("effect", Text, nullable=False),
+    Column("refusal", Text),
     Column("at", _time, nullable=False),
     PrimaryKeyConstraint("tenant", "ticket", "decision_id"),
     _belongs_to("tickets", "ticket"),
     _one_of("action", Action),
-    CheckConstraint("effect IN ('decided', 'voted', 'refused')", name="effect"),
+    _one_of("effect", DecisionEffect),
+    CheckConstraint("(effect = 'refused') = (refusal IS NOT NULL)", name="refusal"),
     # A ticket can be used once.
     Index(
         "decisions_one_winner",
@@ -388,6 +408,39 @@ decisions = Table(
     ),
 )
 
+ticket_feed = Table(
+    "ticket_feed",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", BigInteger, Identity(always=True), nullable=False),
+    # Given once the notice is committed, by whoever reads the feed first: commits wait for nobody.
+    Column("number", BigInteger),
+    Column("ticket", _uuid, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("decision_id", Text),
+    Column("at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "id"),
+    _belongs_to("tickets", "ticket"),
+    _one_of("kind", NoticeKind),
+    Index(None, "tenant", "ticket"),
+    Index(
+        "ticket_feed_numbered",
+        "tenant",
+        "number",
+        unique=True,
+        postgresql_where=text("number IS NOT NULL"),
+    ),
+    Index("ticket_feed_unnumbered", "tenant", "id", postgresql_where=text("number IS NULL")),
+)
+
+ticket_feed_heads = Table(
+    "ticket_feed_heads",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("next_number", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant"),
+)
+
 rules = Table(
     "rules",
     metadata,
@@ -395,12 +448,18 @@ rules = Table(
     Column("id", _uuid, nullable=False),
     Column("scope", Text, nullable=False),
     Column("scope_id", Text, nullable=False),
+    Column("agent_id", Text, nullable=False),
     Column("pattern", Text, nullable=False),
+    Column("arguments", JSONB(none_as_null=True)),
     Column("behavior", Text, nullable=False),
+    Column("ticket", _uuid),
+    Column("reason", Text),
     Column("created_by", Text, nullable=False),
     Column("created_at", _time, nullable=False, server_default=_now),
     Column("revoked_at", _time),
+    Column("revoked_by", Text),
     PrimaryKeyConstraint("tenant", "id"),
+    Index(None, "tenant", "created_at", "id"),
     CheckConstraint("scope IN ('run', 'thread', 'agent')", name="scope"),
     CheckConstraint("behavior IN ('allow', 'ask', 'deny')", name="behavior"),
     Index(None, "tenant", "scope", "scope_id", postgresql_where=text("revoked_at IS NULL")),

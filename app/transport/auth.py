@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import tomllib
 from collections.abc import Mapping
@@ -11,15 +12,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from app.domain.errors import ConfigurationError, Forbidden, Unauthenticated
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
 
+_OWN_SCOPE = re.compile(r"approve:[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 EVERYBODY_LOCAL = Principal(DEFAULT_TENANT, "local", frozenset(Scope))
+
+
+def _scope(text: str) -> str:
+    """One of ours, or one of an installation's own for its approvers: a misspelt one must not pass."""
+    if text in set(Scope) or _OWN_SCOPE.fullmatch(text):
+        return text
+    ours = ", ".join(Scope)
+    raise ValueError(f"must be one of {ours}, or approve:… for approvers of some tools")
 
 
 class ApiKey(BaseModel):
@@ -29,7 +40,7 @@ class ApiKey(BaseModel):
 
     subject: str = Field(min_length=1, max_length=200)
     tenant: str = Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    scopes: frozenset[Scope]
+    scopes: frozenset[Annotated[str, AfterValidator(_scope)]]
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
@@ -43,6 +54,7 @@ class StreamGrant:
     principal: Principal
     run_id: RunId | None
     thread_id: ThreadId | None
+    """Without any of the two: the inbox."""
 
 
 class Doorkeeper:
@@ -80,7 +92,8 @@ class Doorkeeper:
         thread_id: ThreadId | None,
         expires_at: datetime,
     ) -> str:
-        """A short-lived right to read one run's or thread's stream, for who can't send headers."""
+        """A short-lived right to read one stream, for who can't send headers: of a run, a thread, or,
+        without any of the two, of the inbox."""
         body = json.dumps(
             {
                 "tenant": principal.tenant,

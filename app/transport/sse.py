@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
 from app import telemetry
-from app.events.follow import Follower
+from app.events.follow import Heard
 from app.events.frames import Frame
 
 RETRY = b"retry: 2000\n\n"
@@ -35,6 +36,15 @@ class StreamOptions:
             stream.cut()
 
 
+class Source(Protocol):
+    """Where a stream's frames come from: a thread, a run, or an inbox."""
+
+    def frames(self) -> AsyncGenerator[Heard]: ...
+
+    def close(self) -> None:
+        """Let go of what it holds, also when nobody ever read."""
+
+
 class EventStream(EventSourceResponse):
     """A follower's frames on their way to one client; however that ends, the follower is let go.
 
@@ -44,7 +54,7 @@ class EventStream(EventSourceResponse):
 
     def __init__(
         self,
-        follower: Follower,
+        follower: Source,
         options: StreamOptions,
         *,
         named: bool = False,
@@ -104,7 +114,7 @@ class EventStream(EventSourceResponse):
         return True
 
 
-async def _chunks(follower: Follower, named: bool) -> AsyncGenerator[bytes]:
+async def _chunks(follower: Source, named: bool) -> AsyncGenerator[bytes]:
     """Whatever has come together goes out as one chunk."""
     with telemetry.streams_open.track_inprogress():
         yield RETRY

@@ -94,10 +94,13 @@ NOT_BUILT = {
     "on_limit": "ask",
     "start_after": "2030-01-01T00:00:00Z",
     "webhook_ids": [],
-    "ticket_policy": {"expires_in": 60},
 }
 REJECT_MISSING = {"if_thread_missing": "reject"}
 STARTS = [
+    *(
+        Bad(f"ticket_policy {policy}", START, "422 invalid_request", start(ticket_policy=policy))
+        for policy in ({"expires_in": 0}, {"expires_in": "1h"}, {"on_expiry": "shrug"}, {"in": 60})
+    ),
     Bad("unknown agent", START, "404 agent_not_found", start(agent_id="nobody")),
     Bad(
         "unknown thread",

@@ -311,3 +311,29 @@ async def test_a_suspended_run_is_finished_by_another_replica(database_url: str)
         assert said[-1]["termination"] == {"type": "natural_end"}
         assert texts_of(await run.log())[-2:] == [("tool", "probe did it"), ("assistant", "done")]
     assert [handed.resume_input for handed in probe.handed] == [None, "yes"]
+
+
+async def test_what_waits_for_an_answer_waits_the_same_after_a_restart(database_url: str) -> None:
+    probe = Probe()
+    agent = an_agent(probe.tool, approval=["probe"])
+    calls = [probe.call(f"c{n}", str(n)) for n in range(4)]
+    async with replica(database_url, agent, in_order(turn(*calls))) as first:
+        run = await first.start()
+        await run.finished()
+        await run.decide_all(decision("perm_c0", "approve"), decision("perm_c3", "reject"))
+        said = await run.finished(2)
+        before = await run.tickets()
+        assert said[-1]["waiting"]["ticket_ids"] == ["perm_c1", "perm_c2"]
+    script = in_order(turn("done"))
+    async with replica(database_url, agent, script) as second:
+        run = second.same(run)
+        assert await run.tickets() == before
+        await run.decide("perm_c2", "cancel", reason="off")
+        said = await run.finished(3)
+        assert said[-1]["waiting"]["ticket_ids"] == ["perm_c1"]
+        await run.decide("perm_c1", "approve")
+        said = await run.finished(4)
+        assert said[-1]["termination"] == {"type": "natural_end"}
+    shown = [m.text for m in script.requests[0].messages if m.tool_call_id]
+    assert shown == ["probe did 0", "probe did 1", "off", "Denied: a person rejected this call"]
+    assert [handed.text for handed in probe.handed] == ["0", "1"]

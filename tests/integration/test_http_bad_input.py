@@ -91,15 +91,22 @@ def _ticket(run: Mapping[str, Any]) -> str:
     return str(run["waiting"]["tickets"][0]["id"])
 
 
+NOTED = {"ticket_already_decided", "ticket_void", "args_digest_mismatch"}
+"""Refusals that are kept: somebody has tried to answer a ticket."""
+
+
 @pytest.mark.parametrize("bad", BAD_REQUESTS, ids=str)
 async def test_bad_input_gets_its_problem_and_changes_nothing(
     bad: Bad, client: Client, world: World, served_database: str
 ) -> None:
-    before = await all_rows(served_database)
+    before = dict(await all_rows(served_database))
     response = await bad.send(client, world)
     status, code = bad.refusal.split()
     the_problem(response, int(status), code)
-    assert await all_rows(served_database) == before
+    after = dict(await all_rows(served_database))
+    if code in NOTED:
+        assert len(set(after.pop("decisions")) - set(before.pop("decisions"))) <= 1
+    assert after == before
 
 
 async def test_every_address_names_what_it_takes_to_whoever_asks_for_more(client: Client) -> None:

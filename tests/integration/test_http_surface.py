@@ -185,7 +185,8 @@ async def test_a_snapshot_shows_all_that_a_client_draws(client: Client, world: W
     snapshot = await client.get(f"/v1/runs/{run['run_id']}/snapshot")
     events = await client.log(f"/v1/runs/{run['run_id']}")
     assert snapshot["run"] == run
-    assert snapshot["tickets"] == [await client.get(f"/v1/tickets/{ticket_of(run)}")]
+    ticket = await client.get(f"/v1/tickets/{ticket_of(run)}")
+    assert snapshot["tickets"] == [{key: ticket[key] for key in snapshot["tickets"][0]}]
     assert snapshot["last_event_id"] == events[-1]["seq"]
     assert snapshot["open_text"] == ""
     assert snapshot["open_tool_calls"] == []
@@ -225,7 +226,7 @@ async def test_tickets_are_chosen_by_what_they_ask(client: Client, world: World)
     for query in ({"tool": "add"}, {"agent_id": "talker"}, {"run_id": world.runs[0]["run_id"]}):
         assert await all_pages(client, "/v1/tickets", **query) == []
     ticket = await client.get(f"/v1/tickets/{found[0]['id']}")
-    assert ticket == found[0]
+    assert {key: ticket[key] for key in found[0]} == found[0]
     assert (ticket["tool_name"], ticket["arguments"]) == ("risky", {"what": "it"})
     assert ticket["allowed_actions"] == ["approve", "cancel", "edit", "reject", "respond"]
 

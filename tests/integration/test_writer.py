@@ -298,9 +298,8 @@ async def test_a_run_does_not_sleep_over_an_answer(database: Database) -> None:
         at=clock.now(),
     )
     async with database.transaction() as connection:
-        record = await runs.lock(connection, run.tenant, run.id)
-        assert record is not None
-        await tickets.open_all(connection, run.tenant, record.agent_id, [ticket])
+        assert await runs.lock(connection, run.tenant, run.id) is not None
+        await tickets.open_all(connection, run.tenant, [ticket])
         await tickets.decide(connection, run.tenant, ticket.key, decision)
     async with writing(database) as voices:
         journal, _ = voices.of(run)

@@ -14,6 +14,7 @@ from app.control.cancel import CancelAnswer, cancel
 from app.control.decide import Decided, DecisionRequest
 from app.control.desk import Desk, Limits
 from app.control.start import IfThreadMissing, OnActive, StartRequest
+from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
@@ -83,9 +84,11 @@ def an_agent(
     max_rounds: int = 8,
     id: str = "tester",
     plugins: Sequence[Plugin] = (),
+    plugin_tables: Mapping[str, JsonObject] | None = None,
     **more: Any,
 ) -> Catalog:
-    """A catalog with one agent that has these tools, and these plugins as they are."""
+    """A catalog with one agent that has these tools, these plugins as they are, and shipped ones by
+    their tables."""
     by_name = {tool.descriptor.name: tool for tool in tools}
     spec = AgentSpec(
         id=AgentId(id),
@@ -95,7 +98,7 @@ def an_agent(
         background=tuple(background),
         max_rounds=max_rounds,
         **{
-            "plugins": {plugin.name: {} for plugin in plugins},
+            "plugins": {**{plugin.name: {} for plugin in plugins}, **(plugin_tables or {})},
             "retry": PROMPT_RETRIES,
             **more,
         },
@@ -167,6 +170,7 @@ class Replica:
             heartbeat_timeout=PATIENCE,
         )
         self.liveness = Liveness(database, self.worker, self.tasks, role="all", interval=0.5)
+        self.deadlines = Deadlines(self.desk, interval=FOLLOW_UP)
         self.sweeper = Sweeper(
             database, self.roster, interval=FOLLOW_UP, heartbeat_timeout=PATIENCE
         )
@@ -188,6 +192,7 @@ class Replica:
             self._look_for_lost_hints(),
             self.liveness.run(),
             self.sweeper.run(),
+            self.deadlines.run(),
             self.queue.work(),
         ]
         self._tasks = [tasks.create_task(one) for one in work]
@@ -218,6 +223,7 @@ class Replica:
         """Broken off, the queue's library would leave tasks behind that nobody owns."""
         self.queue.stop()
         self.sweeper.stop()
+        self.deadlines.stop()
         await asyncio.wait({self._tasks[-1]}, timeout=PATIENCE)
 
     async def _end(self, *, is_dead: bool = False) -> None:

@@ -181,6 +181,7 @@ def ticket_of(run: NewRun, name: str = "ticket-1") -> Ticket:
         key=TicketKey(new_id()),
         run_id=run.id,
         thread_id=run.thread_id,
+        agent_id=run.agent_id,
         ticket_id=name,
         kind=TicketKind.APPROVAL,
         at=_CLOCK.now(),

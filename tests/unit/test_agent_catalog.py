@@ -1,5 +1,6 @@
 """Agents files: what a right one gives, and that a wrong one is told where, what and how to mend it."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -9,9 +10,10 @@ import pytest
 
 from app.agents.catalog import Catalog, load_catalog
 from app.agents.demo import demo_catalog
-from app.domain.agents import AgentSpec
+from app.domain.agents import AgentSpec, agent_from_json, agent_to_json
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId, CallId, RunId, ThreadId
+from app.domain.ticket_terms import ApproverRule, OnExpiry
 from app.domain.tool_calls import Effect
 from app.llm.specs import ModelSpec, specs_from_environment
 from app.runtime.ports import ToolContext
@@ -524,3 +526,76 @@ async def test_the_demo_deletes_nothing_real(tmp_path: Path) -> None:
     await catalog.tools["delete_file"].execute({"path": "/tmp/todo.txt"}, context)
     listed = await catalog.tools["list_files"].execute({}, context)
     assert listed.data == ["/tmp/notes.md", "/tmp/old-report.txt"]
+
+
+# --- terms of tickets -----------------------------------------------------------------------------
+
+TERMS = """
+tools = ["add", "look"]
+approval = ["add"]
+ticket_expires_in = 3600
+on_expiry = "cancel_run"
+approvers.add = { scope = "approve:money", not_starter = true, quorum = 2 }
+"""
+
+
+def test_an_agent_says_who_may_answer_and_until_when(folder: Path) -> None:
+    text = MODELS + '[tools]\nmodules = ["my_tools"]\n' + AGENT + TERMS
+    [spec] = load(folder, text).agents.values()
+    terms = spec.ticket_terms("add", {})
+    assert (terms.expires_in, terms.on_expiry) == (3600, OnExpiry.CANCEL_RUN)
+    assert terms.approvers == ApproverRule(scope="approve:money", not_starter=True, quorum=2)
+    assert spec.ticket_terms("look", {}).approvers is None
+    asked_for = spec.ticket_terms("add", {"expires_in": 5, "on_expiry": "keep"})
+    assert (asked_for.expires_in, asked_for.on_expiry) == (5, OnExpiry.KEEP)
+    assert agent_from_json(json.loads(json.dumps(agent_to_json(spec)))) == spec
+
+
+def test_an_agent_without_terms_has_the_version_that_it_always_had() -> None:
+    spec = AgentSpec(id=AgentId("a"), model="m")
+    assert agent_to_json(spec) == {"id": "a", "model": "m"}
+
+
+@pytest.mark.parametrize(
+    "wrong, says",
+    [
+        ("approvers.gone = {}", "agents.helper.approvers.gone: the agent has no tool"),
+        ("approvers.look = { quorum = 2 }", "approvers.look: calls of 'look' run without anybody"),
+        ("approvers.add = { quorum = 0 }", "agents.helper.approvers.add.quorum: "),
+        ('approvers.add = { scope = "mony" }', "agents.helper.approvers.add.scope: "),
+        ("ticket_expires_in = 0", "agents.helper.ticket_expires_in: "),
+        ('on_expiry = "explode"', "agents.helper.on_expiry: "),
+    ],
+)
+def test_terms_that_cannot_work_are_told(folder: Path, wrong: str, says: str) -> None:
+    own = 'tools = ["add", "look"]\napproval = ["add"]\n' + wrong
+    text = MODELS + '[tools]\nmodules = ["my_tools"]\n' + AGENT + own
+    with pytest.raises(ConfigurationError, match=re.escape(says)):
+        load(folder, text)
+
+
+# --- permission -----------------------------------------------------------------------------------
+
+
+def test_an_agent_has_rules_in_its_file(folder: Path) -> None:
+    own = 'tools = ["add"]\n[agents.helper.plugins.permission]\ndefault = "deny"\n'
+    own += 'rules = [{ tool = "add(a = 1)", behavior = "allow", reason = "small" }]\n'
+    [spec] = load(
+        folder, MODELS + '[tools]\nmodules = ["my_tools"]\n' + AGENT + own
+    ).agents.values()
+    assert spec.plugins["permission"]["default"] == "deny"
+
+
+@pytest.mark.parametrize(
+    "wrong, says",
+    [
+        ('{ tool = "add(a = b)", behavior = "deny" }', "isn't a pattern"),
+        ('{ tool = "", behavior = "deny" }', "permission.rules[0].tool: "),
+        ('{ tool = "add", behavior = "perhaps" }', "permission.rules[0].behavior: "),
+        ('{ tool = "add" }', "permission.rules[0].behavior: is missing"),
+    ],
+)
+def test_rules_that_cannot_work_are_told(folder: Path, wrong: str, says: str) -> None:
+    own = f'tools = ["add"]\nplugins.permission = {{ rules = [{wrong}] }}\n'
+    with pytest.raises(ConfigurationError, match=re.escape(says)):
+        load(folder, MODELS + '[tools]\nmodules = ["my_tools"]\n' + AGENT + own)

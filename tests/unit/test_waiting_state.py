@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.domain.decisions import Action
-from app.domain.ids import CallId, RunId, ThreadId, TicketKey
+from app.domain.ids import AgentId, CallId, RunId, ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import ToolCall
 from app.domain.runs import WaitingReason, waiting_reason
@@ -42,6 +42,7 @@ def ticket_of(state: CallState, suspension: SuspensionRequest) -> Ticket:
         key=TicketKey(f"key of {state.call.id}"),
         run_id=RunId("run-1"),
         thread_id=ThreadId("thread-1"),
+        agent_id=AgentId("clerk"),
         ticket_id=ticket_name(suspension, state.call.id),
         kind=TicketKind.APPROVAL,
         at=AT,

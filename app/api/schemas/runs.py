@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AliasChoices, Field
 from pydantic.config import JsonDict
 
+from app.agents.entries import MOST_SECONDS
 from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
 from app.api.schemas.messages import MessageOut, NewMessage
 from app.api.schemas.overrides import OverridesIn
@@ -16,6 +17,7 @@ from app.domain.identity import session_id
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
 from app.domain.runs import Done, RunRecord, Waiting, outcome, termination_to_json
+from app.domain.ticket_terms import OnExpiry
 from app.domain.tickets import waiting_to_json
 from app.tools.frontend import MOST_FRONTEND_TOOLS, problem_of_parameters
 
@@ -23,6 +25,18 @@ _EXAMPLE: JsonDict = {
     "agent_id": "demo",
     "messages": [{"role": "user", "content": "Please delete /tmp/old-report.txt"}],
 }
+
+
+class TicketPolicyIn(Request):
+    """How long this run's tickets wait, in place of what its agent says."""
+
+    expires_in: float | None = Field(
+        None, gt=0, le=MOST_SECONDS, description="Seconds until nobody needs to answer any more."
+    )
+    on_expiry: OnExpiry | None = Field(
+        None,
+        description="Tell the model that nobody answered, cancel the run, or keep the ticket open.",
+    )
 
 
 def _usable(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -78,6 +92,7 @@ class StartIn(Request):
     )
     if_thread_missing: IfThreadMissing = IfThreadMissing.CREATE
     metadata: Metadata = Field(default_factory=dict)
+    ticket_policy: TicketPolicyIn | None = None
     overrides: OverridesIn | None = Field(
         None, description="How this run's model is asked, in place of what its agent says."
     )
@@ -91,7 +106,7 @@ class StartIn(Request):
     def fingerprint(self) -> str:
         """The same for a repetition of this request, whatever order its fields came in."""
         body = self.model_dump(mode="json", exclude={"run_id"})
-        for name in ("overrides", "frontend_tools"):
+        for name in ("overrides", "frontend_tools", "ticket_policy"):
             # A field that came later counts only when it is used: older requests keep their fingerprint.
             if not body[name]:
                 del body[name]

@@ -6,9 +6,12 @@ from pydantic import AliasChoices, Field, model_validator
 from pydantic.config import JsonDict
 
 from app.api.schemas.common import Answer, JsonValue, Metadata, Request, Str, Time
-from app.control.decide import DecisionRequest, DecisionResult
-from app.domain.decisions import Action
+from app.api.schemas.messages import MessageOut, message_out
+from app.control.decide import REFUSED_ID, DecisionRequest, DecisionResult
+from app.control.tickets import TicketPage
+from app.domain.decisions import Action, Decision
 from app.domain.decisions import Answer as Given
+from app.domain.remembered_rules import Match, Remember, RuleScope
 from app.domain.tickets import Ticket
 
 _EXAMPLE: JsonDict = {
@@ -26,6 +29,7 @@ class TicketOut(Answer):
     ticket_id: str = Field(description="Its name within the run.")
     run_id: str
     thread_id: str
+    agent_id: str
     kind: str
     status: Literal["open", "decided", "expired", "void"]
     tool_call_id: str | None
@@ -38,10 +42,21 @@ class TicketOut(Answer):
     reason: str | None
     message: str
     evidence: dict[str, Any] | None
+    approvers: "ApproversOut | None" = Field(description="Who may answer, when not everybody may.")
+    expires_at: Time | None
+    on_expiry: str | None = Field(description="reject, cancel_run or keep.")
     decision: "DecisionOut | None"
     applied_at: Time | None
     created_at: Time
     updated_at: Time
+
+
+class ApproversOut(Answer):
+    """Holders of the scope, not whoever started the run, and so many of them."""
+
+    scope: str | None
+    not_starter: bool
+    quorum: int
 
 
 class DecisionOut(Answer):
@@ -54,12 +69,13 @@ class DecisionOut(Answer):
 
 
 def ticket_out(ticket: Ticket) -> TicketOut:
-    decision = ticket.decision
+    decision, approvers = ticket.decision, ticket.terms.approvers
     return TicketOut(
         id=ticket.key,
         ticket_id=ticket.ticket_id,
         run_id=ticket.run_id,
         thread_id=ticket.thread_id,
+        agent_id=ticket.agent_id,
         kind=ticket.kind.value,
         status=ticket.status.value,
         tool_call_id=ticket.call_id,
@@ -72,20 +88,116 @@ def ticket_out(ticket: Ticket) -> TicketOut:
         reason=ticket.reason,
         message=ticket.message,
         evidence=None if ticket.evidence is None else dict(ticket.evidence),
-        decision=None
-        if decision is None
-        else DecisionOut(
-            decision_id=decision.decision_id,
-            action=decision.answer.action.value,
-            payload=decision.answer.payload,
-            reason=decision.answer.reason,
-            decided_by=decision.subject,
-            decided_at=decision.at,
+        approvers=None
+        if approvers is None
+        else ApproversOut(
+            scope=approvers.scope, not_starter=approvers.not_starter, quorum=approvers.quorum
         ),
+        expires_at=ticket.expires_at,
+        on_expiry=None if ticket.expires_at is None else ticket.terms.on_expiry.value,
+        decision=None if decision is None else decision_out(decision),
         applied_at=ticket.applied_at,
         created_at=ticket.created_at,
         updated_at=ticket.updated_at,
     )
+
+
+def decision_out(decision: Decision) -> DecisionOut:
+    return DecisionOut(
+        decision_id=decision.decision_id,
+        action=decision.answer.action.value,
+        payload=decision.answer.payload,
+        reason=decision.answer.reason,
+        decided_by=decision.subject,
+        decided_at=decision.at,
+    )
+
+
+class TicketRunOut(Answer):
+    """The run that asks."""
+
+    run_id: str
+    status: Literal["created", "running", "waiting", "done"]
+    agent_version: str
+    started_by: str
+    created_at: Time
+    metadata: dict[str, Any]
+
+
+class ToolOut(Answer):
+    """What the call would run."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    effect: str
+
+
+class AlikeOut(Answer):
+    """A call of the same tool by the same agent, and what became of it."""
+
+    id: str
+    run_id: str
+    status: Literal["open", "decided", "expired", "void"]
+    arguments: Any
+    same_arguments: bool
+    decision: DecisionOut | None
+    created_at: Time
+
+
+class TicketPageOut(TicketOut):
+    """A ticket with all that an approver needs: who asks, what was said, what was decided before."""
+
+    run: TicketRunOut
+    agent_description: str
+    tool: ToolOut | None = Field(description="null when the agent isn't to be had here any more.")
+    last_messages: list[MessageOut] = Field(description="Of the thread, oldest first.")
+    alike: list[AlikeOut] = Field(description="Newest first.")
+
+
+def ticket_page_out(page: TicketPage) -> TicketPageOut:
+    run, tool = page.run, page.tool
+    return TicketPageOut(
+        **ticket_out(page.ticket).__dict__,
+        run=TicketRunOut(
+            run_id=run.id,
+            status=run.status.value,
+            agent_version=page.agent_version,
+            started_by=run.started_by,
+            created_at=run.created_at,
+            metadata=dict(run.metadata),
+        ),
+        agent_description=page.agent_description,
+        tool=None
+        if tool is None
+        else ToolOut(
+            name=tool.name,
+            description=tool.description,
+            parameters=dict(tool.parameters),
+            effect=tool.effect.value,
+        ),
+        last_messages=[message_out(entry) for entry in page.last_messages],
+        alike=[_alike_out(other, page.ticket) for other in page.alike],
+    )
+
+
+def _alike_out(other: Ticket, ticket: Ticket) -> AlikeOut:
+    return AlikeOut(
+        id=other.key,
+        run_id=other.run_id,
+        status=other.status.value,
+        arguments=other.arguments,
+        same_arguments=other.args_digest == ticket.args_digest,
+        decision=None if other.decision is None else decision_out(other.decision),
+        created_at=other.created_at,
+    )
+
+
+class RememberIn(Request):
+    """Which calls are meant: all of the tool, or those with exactly the same arguments."""
+
+    scope: RuleScope
+    match: Match = Match.TOOL
 
 
 class DecisionIn(Request):
@@ -109,16 +221,25 @@ class DecisionIn(Request):
     result: JsonValue = Field(None, description="With `respond`: the call's result.")
     reason: Str | None = Field(None, max_length=4000)
     args_digest: Str | None = Field(None, max_length=200)
+    remember: RuleScope | RememberIn | None = Field(
+        None,
+        description="With `approve` or `reject`: answer calls like this one the same from now on, in "
+        "this run, in this thread, or wherever the agent is at work.",
+    )
 
     @model_validator(mode="after")
     def _fields_fit_the_action(self) -> "DecisionIn":
         given = self.model_fields_set
+        if (self.decision_id or "").startswith(REFUSED_ID):
+            raise ValueError(f"a `decision_id` can't begin with {REFUSED_ID!r}")
         if (self.action is Action.EDIT) != (self.arguments is not None):
             raise ValueError("`arguments` belong to the action `edit`, which needs them")
         if self.action is Action.RESPOND and "result" not in given:
             raise ValueError("the action `respond` needs a `result` (null is one)")
         if "result" in given and self.action not in (Action.RESPOND, Action.CANCEL):
             raise ValueError("`result` belongs to the actions `respond` and `cancel`")
+        if self.remember is not None and self.action not in (Action.APPROVE, Action.REJECT):
+            raise ValueError("`remember` belongs to the actions `approve` and `reject`")
         return self
 
     def to_domain(self) -> DecisionRequest:
@@ -132,7 +253,13 @@ class DecisionIn(Request):
             ),
             decision_id=self.decision_id,
             args_digest=self.args_digest,
+            remember=self._remember(),
         )
+
+    def _remember(self) -> Remember | None:
+        if isinstance(self.remember, RememberIn):
+            return Remember(self.remember.scope, self.remember.match)
+        return None if self.remember is None else Remember(self.remember)
 
 
 class DecisionsIn(Request):
@@ -147,10 +274,14 @@ class DecisionResultOut(Answer):
     id: str
     ticket_id: str
     status: Literal["accepted", "duplicate"]
+    votes_missing: int = Field(
+        description="People who have to answer the same before it counts; 0 when it does."
+    )
     action: str
     decision_id: str
     decided_by: str
     decided_at: Time
+    rule_id: str | None = Field(description="The rule that `remember` has made.")
 
 
 def decision_result_out(result: DecisionResult) -> DecisionResultOut:
@@ -158,8 +289,10 @@ def decision_result_out(result: DecisionResult) -> DecisionResultOut:
         id=result.ticket.key,
         ticket_id=result.ticket.ticket_id,
         status="duplicate" if result.is_duplicate else "accepted",
+        votes_missing=result.votes_missing,
         action=result.decision.answer.action.value,
         decision_id=result.decision.decision_id,
         decided_by=result.decision.subject,
         decided_at=result.decision.at,
+        rule_id=result.rule.id if result.rule is not None and result.counts else None,
     )

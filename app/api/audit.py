@@ -1,0 +1,55 @@
+"""The audit over HTTP: of one run, and of a period as lines of JSON."""
+
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+
+from app.api.schemas.audit import AuditOut, case_out, lines_of
+from app.api.schemas.common import Instant, Problem, Uuid
+from app.control import audit
+from app.control.desk import Desk
+from app.domain.ids import RunId
+from app.domain.json_values import compact
+from app.domain.principals import Principal, Scope
+from app.domain.times import Period
+from app.transport.deps import DeskDep, PrincipalDep
+
+router = APIRouter(prefix="/v1", tags=["audit"])
+
+LINES = "application/x-ndjson"
+
+
+@router.get("/runs/{run_id}/audit", responses={404: {"model": Problem, "description": "Not here"}})
+async def audit_a_run(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> AuditOut:
+    """Each call that was held back: who answered what and why, whose answers were refused, and what
+    the call came to."""
+    cases = await audit.of_run(desk, principal, RunId(run_id))
+    return AuditOut(run_id=run_id, cases=[case_out(case) for case in cases])
+
+
+@router.get(
+    "/audit",
+    response_class=StreamingResponse,
+    responses={200: {"content": {LINES: {}}, "description": "A JSON object per line"}},
+)
+async def export_the_audit(
+    desk: DeskDep,
+    principal: PrincipalDep,
+    begin: Annotated[Instant | None, Query(alias="from", description="The first moment.")] = None,
+    end: Annotated[
+        Instant | None, Query(alias="to", description="The first moment that isn't in; else now.")
+    ] = None,
+) -> StreamingResponse:
+    """Everything that has happened about calls that were held back, a JSON object per line: `blocked`,
+    `voted`, `refused`, `decided`, `expired`, `void` and `executed`, linked by `ticket`. Lines of one
+    ticket stand together, the oldest ticket first; periods that adjoin have each line once."""
+    principal.require(Scope.RUNS_READ)
+    period = Period(begin, end or desk.clock.now())
+    return StreamingResponse(_lines(desk, principal, period), media_type=LINES)
+
+
+async def _lines(desk: Desk, principal: Principal, period: Period) -> AsyncGenerator[str]:
+    async for cases in audit.export(desk, principal, period):
+        yield "".join(f"{compact(line)}\n" for case in cases for line in lines_of(case, period))

@@ -1,0 +1,43 @@
+"""Remembered rules, as people list and revoke them."""
+
+from datetime import datetime
+
+from app.control.desk import Desk
+from app.domain.errors import NotFound
+from app.domain.ids import AgentId, RuleId
+from app.domain.principals import Principal, Scope
+from app.domain.remembered_rules import RememberedRule, RuleScope
+from app.storage import rules
+
+
+async def page(
+    desk: Desk,
+    principal: Principal,
+    *,
+    scope: RuleScope | None,
+    scope_id: str | None,
+    agent_id: AgentId | None,
+    with_revoked: bool,
+    before: tuple[datetime, RuleId] | None,
+    limit: int,
+) -> list[RememberedRule]:
+    principal.require(Scope.RUNS_READ)
+    async with desk.database.reading() as connection:
+        return await rules.page(
+            connection,
+            principal.tenant,
+            scope=scope,
+            scope_id=scope_id,
+            agent_id=agent_id,
+            with_revoked=with_revoked,
+            before=before,
+            limit=limit,
+        )
+
+
+async def revoke(desk: Desk, principal: Principal, id: RuleId) -> None:
+    """From the next step of any run on, the rule doesn't count."""
+    principal.require(Scope.DECISIONS_WRITE)
+    async with desk.database.transaction() as connection:
+        if not await rules.revoke(connection, principal.tenant, id, by=principal.subject):
+            raise NotFound("rule_not_found", f"There is no rule {id}.")

@@ -1,0 +1,132 @@
+"""The feed of a tenant's inbox: what became of its tickets, numbered 1, 2, 3 … once it is committed.
+
+Whoever writes a notice waits for nobody and gives it no number. Numbers are given by whoever reads,
+one reader at a time, to what is committed by then. So a number is never given twice, nothing appears
+behind a number that somebody has read already, and no slow commit holds up another.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import func, select, text
+
+from app.domain.decisions import Decision
+from app.domain.ids import Tenant
+from app.domain.tickets import NoticeKind, Ticket, TicketFilter
+from app.storage.database import Connection, Database
+from app.storage.tables import decisions, ticket_feed, tickets
+from app.storage.tickets import conditions, decision_columns, decision_of, ticket_of
+
+_AT_ONCE = 1000
+_NEW = text("SELECT EXISTS (SELECT FROM ticket_feed WHERE tenant = :tenant AND number IS NULL)")
+_BEGIN = text(
+    "INSERT INTO ticket_feed_heads (tenant, next_number) VALUES (:tenant, 1) ON CONFLICT DO NOTHING"
+)
+_LOCK = text("SELECT next_number FROM ticket_feed_heads WHERE tenant = :tenant FOR UPDATE")
+_NUMBER = text("""
+WITH fresh AS (
+    SELECT id, row_number() OVER (ORDER BY id) AS place FROM ticket_feed
+    WHERE tenant = :tenant AND number IS NULL ORDER BY id LIMIT :at_once
+), numbered AS (
+    UPDATE ticket_feed f SET number = :next + fresh.place - 1 FROM fresh
+    WHERE f.tenant = :tenant AND f.id = fresh.id
+    RETURNING 1
+)
+UPDATE ticket_feed_heads SET next_number = :next + (SELECT count(*) FROM numbered)
+WHERE tenant = :tenant
+""")
+_HEAD = text("SELECT next_number - 1 FROM ticket_feed_heads WHERE tenant = :tenant")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing that became of a ticket. `decision` is the one that it tells of, for some kinds."""
+
+    number: int
+    kind: NoticeKind
+    at: datetime
+    ticket: Ticket
+    decision: Decision | None
+
+
+@dataclass(frozen=True, slots=True)
+class Notices:
+    """Some notices in order, and how far the feed was numbered when they were read."""
+
+    notices: tuple[Notice, ...]
+    head: int
+    is_full: bool
+    """There may be more before the head."""
+
+
+async def read_after(
+    database: Database, tenant: Tenant, after: int, wanted: TicketFilter, limit: int
+) -> Notices:
+    """The next notices, with all that is committed by now numbered."""
+    async with database.reading() as connection:
+        is_behind = (await connection.execute(_NEW, {"tenant": tenant})).scalar_one()
+    if is_behind:
+        await _number(database, tenant)
+    async with database.reading() as connection:
+        # First the head: what is numbered after this is read next time.
+        head = (await connection.execute(_HEAD, {"tenant": tenant})).scalar_one_or_none() or 0
+        notices = await _notices(connection, tenant, after, head, wanted, limit)
+    return Notices(notices, head, len(notices) == limit)
+
+
+async def _number(database: Database, tenant: Tenant) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(_BEGIN, {"tenant": tenant})
+        # A statement of its own: what is numbered next must see what others have numbered before.
+        number = (await connection.execute(_LOCK, {"tenant": tenant})).scalar_one()
+        await connection.execute(_NUMBER, {"tenant": tenant, "next": number, "at_once": _AT_ONCE})
+
+
+async def _notices(
+    connection: Connection,
+    tenant: Tenant,
+    after: int,
+    head: int,
+    wanted: TicketFilter,
+    limit: int,
+) -> tuple[Notice, ...]:
+    its_ticket = (tickets.c.tenant == ticket_feed.c.tenant) & (tickets.c.id == ticket_feed.c.ticket)
+    its_decision = (
+        (decisions.c.tenant == ticket_feed.c.tenant)
+        & (decisions.c.ticket == ticket_feed.c.ticket)
+        & (decisions.c.decision_id == ticket_feed.c.decision_id)
+    )
+    statement = (
+        select(
+            tickets,
+            *decision_columns,
+            ticket_feed.c.number.label("f_number"),
+            ticket_feed.c.kind.label("f_kind"),
+            ticket_feed.c.at.label("f_at"),
+            func.coalesce(ticket_feed.c.decision_id, "").label("f_decision_id"),
+        )
+        .select_from(ticket_feed)
+        .join(tickets, its_ticket)
+        .join(decisions, its_decision, isouter=True)
+        .where(
+            ticket_feed.c.tenant == tenant,
+            ticket_feed.c.number > after,
+            ticket_feed.c.number <= head,
+            *conditions(wanted),
+        )
+        .order_by(ticket_feed.c.number)
+        .limit(limit)
+    )
+    rows = (await connection.execute(statement)).mappings().all()
+    return tuple(
+        Notice(
+            number=row["f_number"],
+            kind=NoticeKind(row["f_kind"]),
+            at=row["f_at"],
+            ticket=ticket_of(row),
+            decision=None
+            if row["d_action"] is None
+            else decision_of({**row, "decision_id": row["f_decision_id"]}),
+        )
+        for row in rows
+    )
