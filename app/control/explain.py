@@ -160,10 +160,12 @@ def _reasons(facts: _Facts) -> Iterator[Reason]:
         case _:
             assert_never(state)
     if facts.run.cancel_requested_at is not None:
-        yield Reason(
-            Why.CANCEL_REQUESTED,
-            "Somebody wants it cancelled; whoever executes it ends it at the next safe point.",
+        what_next = (
+            "nobody executes it, so cancelling it again ends it at once."
+            if isinstance(state, Waiting) and not facts.has_news
+            else "whoever executes it ends it at the next safe point."
         )
+        yield Reason(Why.CANCEL_REQUESTED, f"Somebody wants it cancelled; {what_next}")
 
 
 def _why_running(facts: _Facts) -> Iterator[Reason]:

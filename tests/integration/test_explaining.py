@@ -136,6 +136,15 @@ async def test_without_its_version(database_url: str) -> None:
         found = await explained(run)
         assert [reason.code for reason in found.reasons] == [Why.AGENT_VERSION_UNAVAILABLE]
         assert "retry it with the current version" in found.reasons[0].text
+        await house.database.hot.execute(
+            "UPDATE runs SET cancel_requested_at = now() WHERE id = $1", run.id
+        )
+        await house.database.hot.execute(
+            "UPDATE tickets SET applied_at = now() WHERE run_id = $1", run.id
+        )
+        [_, wished] = (await explained(run)).reasons
+        assert (wished.code, "again" in wished.text) == (Why.CANCEL_REQUESTED, True)
+        assert (await run.cancel()).is_settled
 
 
 @pytest.mark.parametrize(
