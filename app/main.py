@@ -7,17 +7,21 @@ from fastapi import Depends, FastAPI
 from app.api import (
     agents,
     audit,
+    explanations,
     health,
+    resume,
+    retries,
     rules,
     runs,
     stream_tokens,
     tasks,
     threads,
     tickets,
+    whole_threads,
 )
 from app.api.schemas.common import Problem
 from app.settings import Settings
-from app.transport import errors
+from app.transport import errors, repetitions
 from app.transport.auth import Doorkeeper
 from app.transport.bounds import BoundedBody
 from app.transport.headers import require_readable
@@ -69,9 +73,21 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
         heartbeat=settings.stream_heartbeat, send_timeout=settings.stream_send_timeout
     )
     errors.install(app)
+    repetitions.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
     strictly = [Depends(require_readable), Depends(require_known_query)]
-    for face in (runs, threads, tickets, audit, rules, tasks, agents, stream_tokens):
+    about_runs = (runs, retries, resume, explanations)
+    for face in (
+        *about_runs,
+        threads,
+        whole_threads,
+        tickets,
+        audit,
+        rules,
+        tasks,
+        agents,
+        stream_tokens,
+    ):
         app.include_router(face.router, responses=_REFUSALS, dependencies=strictly)
     app.include_router(health.router)
     return app

@@ -78,6 +78,9 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(2_000_000, ge=1000, description="Largest request body.")
     max_message_bytes: int = Field(1_000_000, ge=100, description="Largest message.")
     max_queue_per_thread: int = Field(100, ge=1, description="Runs that may queue for one thread.")
+    idempotency_retention: float = Field(
+        86_400.0, gt=0, description="How long answers are kept for repetitions under the same key."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least level to log."
     )

@@ -170,6 +170,7 @@ async def _furnish(
         roster,
         interval=settings.sweep_interval,
         heartbeat_timeout=settings.heartbeat_timeout,
+        forget_answers_after=settings.idempotency_retention,
     )
     handlers = {EVENTS_CHANNEL: relay.heard, CANCEL_CHANNEL: liveness.heard}
     background = await stack.enter_async_context(_Background.open())

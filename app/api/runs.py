@@ -20,18 +20,22 @@ from app.api.schemas.tickets import DecisionsIn, decision_result_out, ticket_out
 from app.api.streams import Readable, Reading, read_events
 from app.clock import new_id
 from app.control import reading
-from app.control.cancel import cancel
+from app.control.cancel import CancelAnswer, cancel
+from app.control.decide import Decided
 from app.control.desk import Desk
+from app.control.once import Once
 from app.control.start import StartRequest, ToExecute
 from app.control.waiting import until_rest
 from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.worker import Worker
-from app.domain.errors import Invalid, TooLarge
+from app.domain.errors import AnsweredBefore, Invalid, TooLarge
+from app.domain.idempotency import KeptAnswer
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.inference import NO_OPTIONS
 from app.domain.json_values import compact
 from app.domain.messages import message_to_json
 from app.domain.principals import Principal
+from app.domain.runs import RunRecord
 from app.events.follow import Scope, follow
 from app.transport.deps import (
     DeskDep,
@@ -49,6 +53,7 @@ from app.transport.headers import (
     traceparent,
     wants_event_stream,
 )
+from app.transport.repetitions import REPLAYED, KeyDep
 from app.transport.sse import EventStream, StreamOptions
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
@@ -81,6 +86,7 @@ async def start_a_run(
     worker: WorkerDep,
     principal: PrincipalDep,
     options: StreamOptionsDep,
+    key: KeyDep,
     polls: LongPollsDep,
     prefer: Annotated[
         str | None, Header(description="`wait=N`: answer when it is done or waits for somebody.")
@@ -88,11 +94,18 @@ async def start_a_run(
 ) -> Response:
     """Start a run. It goes on whether anybody listens or not."""
     start = _start_request(body, desk.limits.message_bytes, traceparent(request))
+    once = None if key is None else Once(key, accepted)
     if wants_event_stream(request):
-        return await _started_stream(desk, worker, principal, start, options)
-    record = (await start_run(desk, worker, principal, start)).record
+        return await _started_stream(desk, worker, principal, start, once, options)
+    seconds, replayed = preferred_wait(request), {}
+    try:
+        record = (await start_run(desk, worker, principal, start, once)).record
+    except AnsweredBefore as before:
+        if not seconds:
+            raise
+        record, replayed = await _run_of(desk, principal, before.answer), REPLAYED
     view, rests = reading.RunView(record), False
-    if seconds := preferred_wait(request):
+    if seconds:
         rests = await polls.hold(
             until_rest(desk, principal.tenant, record.thread_id, record.id, seconds)
         )
@@ -100,9 +113,24 @@ async def start_a_run(
     return Response(
         run_out(view).model_dump_json(),
         status_code=200 if rests else 202,
-        headers={"Location": f"/v1/runs/{record.id}"},
+        headers={"Location": _place(record), **replayed},
         media_type="application/json",
     )
+
+
+def accepted(record: RunRecord) -> KeptAnswer:
+    """What a start is told, and each of its repetitions."""
+    return KeptAnswer(202, run_out(record).model_dump_json(), _place(record))
+
+
+def _place(record: RunRecord) -> str:
+    return f"/v1/runs/{record.id}"
+
+
+async def _run_of(desk: Desk, principal: Principal, answer: KeptAnswer) -> RunRecord:
+    """The run that an earlier start was told of, as it stands now."""
+    run_id = RunId((answer.location or "").rpartition("/")[2])
+    return (await reading.view(desk, principal.tenant, run_id)).run
 
 
 async def _started_stream(
@@ -110,19 +138,20 @@ async def _started_stream(
     worker: Worker | None,
     principal: Principal,
     start: StartRequest,
+    once: Once[RunRecord] | None,
     options: StreamOptions,
 ) -> EventStream:
     # Listening begins before the run does, so that its first event needs no look into the log.
     subscription = desk.hub.subscribe(principal.tenant, start.thread_id)
+    is_live, replayed = False, {}
     try:
-        started = await start_run(desk, worker, principal, start)
-    except BaseException:
-        subscription.close()
-        raise
-    record = started.record
-    is_live = isinstance(started, ToExecute)
-    if not is_live:
-        subscription.close()
+        started = await start_run(desk, worker, principal, start, once)
+        record, is_live = started.record, isinstance(started, ToExecute)
+    except AnsweredBefore as before:
+        record, replayed = await _run_of(desk, principal, before.answer), REPLAYED
+    finally:
+        if not is_live:
+            subscription.close()
     follower = follow(
         desk.database.hot,
         desk.hub,
@@ -132,8 +161,9 @@ async def _started_stream(
         subscription=subscription if is_live else None,
     )
     headers = {
-        "Location": f"/v1/runs/{record.id}/events",
-        "Content-Location": f"/v1/runs/{record.id}",
+        "Location": f"{_place(record)}/events",
+        "Content-Location": _place(record),
+        **replayed,
     }
     return EventStream(follower, options, headers=headers)
 
@@ -234,11 +264,26 @@ async def read_a_snapshot(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) 
     },
 )
 async def decide_tickets(
-    run_id: Uuid, body: DecisionsIn, desk: DeskDep, worker: WorkerDep, principal: PrincipalDep
+    run_id: Uuid,
+    body: DecisionsIn,
+    desk: DeskDep,
+    worker: WorkerDep,
+    principal: PrincipalDep,
+    key: KeyDep,
 ) -> DecidedOut:
     """Answer tickets: all of the batch or none. Once this is answered, nothing can lose it."""
     answers = [decision.to_domain() for decision in body.decisions]
-    decided = await decide_and_resume(desk, worker, principal, RunId(run_id), answers)
+    once = None if key is None else Once(key, _as_decided)
+    return _decided_out(
+        await decide_and_resume(desk, worker, principal, RunId(run_id), answers, once)
+    )
+
+
+def _as_decided(decided: Decided) -> KeptAnswer:
+    return KeptAnswer(200, _decided_out(decided).model_dump_json())
+
+
+def _decided_out(decided: Decided) -> DecidedOut:
     return DecidedOut(
         results=[decision_result_out(result) for result in decided.results],
         open_tickets=[ticket_out(ticket) for ticket in decided.open_tickets],
@@ -250,7 +295,11 @@ async def decide_tickets(
     "/{run_id}/cancel",
     response_model=RunOut,
     status_code=202,
-    responses={200: {"model": RunOut, "description": "Settled: it is done"}, **_problems},
+    responses={
+        200: {"model": RunOut, "description": "Settled: it is done"},
+        409: {"model": Problem, "description": "The same request is being answered"},
+        **_problems,
+    },
 )
 async def cancel_a_run(
     run_id: Uuid,
@@ -258,13 +307,21 @@ async def cancel_a_run(
     principal: PrincipalDep,
     polls: LongPollsDep,
     response: Response,
+    key: KeyDep,
     body: CancelIn | None = None,
     wait: Wait = None,
 ) -> RunOut:
     """Cancel in every status. 200 means that it is settled, 202 that it will be."""
-    answer = await cancel(
-        desk, principal, RunId(run_id), reason=body.reason if body is not None else None
-    )
+    reason = None if body is None else body.reason
+    once = None if key is None else Once(key, _as_cancelled)
+    try:
+        answer = await cancel(desk, principal, RunId(run_id), reason=reason, once=once)
+    except AnsweredBefore as before:
+        if not wait or before.answer.status == 200:
+            raise
+        found = (await reading.view(desk, principal.tenant, RunId(run_id))).run
+        answer = CancelAnswer(found, found.is_done)
+        response.headers.update(REPLAYED)
     run, settled = answer.run, answer.is_settled
     if wait and not settled:
         settled = await polls.hold(
@@ -273,6 +330,10 @@ async def cancel_a_run(
         run = (await reading.view(desk, principal.tenant, run.id)).run
     response.status_code = 200 if settled else 202
     return run_out(run)
+
+
+def _as_cancelled(answer: CancelAnswer) -> KeptAnswer:
+    return KeptAnswer(200 if answer.is_settled else 202, run_out(answer.run).model_dump_json())
 
 
 def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -> StartRequest:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.api.run_lists import RunQuery, page_of_runs
+from app.api.run_lists import Metadata, RunQuery, page_of_runs
 from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Seq, Str, Uuid
 from app.api.schemas.messages import MessageOut, message_out
 from app.api.schemas.runs import EventsPage, RunOut
@@ -12,8 +12,11 @@ from app.api.schemas.threads import ThreadChange, ThreadIn, ThreadOut, thread_ou
 from app.api.streams import Readable, Reading, read_events
 from app.clock import new_id
 from app.control import reading, threads
+from app.control.once import Once
+from app.domain.idempotency import KeptAnswer
 from app.domain.ids import RunId, ThreadId
 from app.domain.messages import Visibility
+from app.domain.threads import Thread
 from app.events.follow import Scope
 from app.transport import cursors
 from app.transport.deps import (
@@ -23,6 +26,7 @@ from app.transport.deps import (
     StreamToken,
     stream_reader,
 )
+from app.transport.repetitions import KeyDep
 
 router = APIRouter(prefix="/v1/threads", tags=["threads"])
 _problems: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not here"}}
@@ -37,7 +41,7 @@ _bad_cursor: dict[int | str, dict[str, Any]] = {
     responses={409: {"model": Problem, "description": "Id taken"}, **_problems},
 )
 async def make_a_thread(
-    body: ThreadIn, desk: DeskDep, principal: PrincipalDep, response: Response
+    body: ThreadIn, desk: DeskDep, principal: PrincipalDep, response: Response, key: KeyDep
 ) -> ThreadOut:
     """An empty thread. Starting a run makes one too."""
     parent = body.parent_thread_id
@@ -49,26 +53,38 @@ async def make_a_thread(
         resource_id=body.resource_id,
         parent_thread_id=None if parent is None else ThreadId(parent),
         metadata=body.metadata,
+        once=None if key is None else Once(key, made),
     )
-    response.headers["Location"] = f"/v1/threads/{thread.id}"
+    response.headers["Location"] = place(thread)
     return thread_out(thread)
+
+
+def made(thread: Thread) -> KeptAnswer:
+    """What the making of a thread is told, and each of its repetitions."""
+    return KeptAnswer(201, thread_out(thread).model_dump_json(), place(thread))
+
+
+def place(thread: Thread) -> str:
+    return f"/v1/threads/{thread.id}"
 
 
 @router.get("", responses=_bad_cursor)
 async def list_threads(
     desk: DeskDep,
     principal: PrincipalDep,
+    metadata: Metadata,
     resource_id: Annotated[Str | None, Query(max_length=500)] = None,
     cursor: ListCursor = None,
     limit: ListLimit = 50,
 ) -> Page[ThreadOut]:
-    """Threads, newest first."""
-    query = {"list": "threads", "resource_id": resource_id}
+    """Threads, newest first. `metadata.KEY=TEXT` picks those that have it in theirs."""
+    query = {"list": "threads", "resource_id": resource_id, "metadata": metadata}
     place = cursors.decode(query, cursor)
     found = await reading.thread_page(
         desk,
         principal,
         resource_id=resource_id,
+        metadata=metadata,
         before=None if place is None else (place[0], ThreadId(place[1])),
         limit=limit + 1,
     )
@@ -101,9 +117,18 @@ async def change_a_thread(
     status_code=204,
     responses={409: {"model": Problem, "description": "Still in use"}, **_problems},
 )
-async def remove_a_thread(thread_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> None:
-    """Remove it with its runs, messages and events; refused while a run occupies it."""
-    await threads.delete(desk, principal, ThreadId(thread_id))
+async def remove_a_thread(
+    thread_id: Uuid,
+    desk: DeskDep,
+    principal: PrincipalDep,
+    children: Annotated[
+        threads.Children,
+        Query(description="Threads that have it as their parent: refuse, let them be, or all go."),
+    ] = threads.Children.REJECT,
+    child_strategy: Annotated[threads.Children | None, Query(include_in_schema=False)] = None,
+) -> None:
+    """Remove it with its runs, messages and events; refused while a run occupies one that goes."""
+    await threads.delete(desk, principal, ThreadId(thread_id), child_strategy or children)
 
 
 @router.get("/{thread_id}/messages", responses={**_bad_cursor, **_problems})

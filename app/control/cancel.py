@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from app.clock import new_id
 from app.control.desk import Desk
+from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
 from app.domain.checkpoints import Checkpoint, materialize_output
 from app.domain.events import CancelRequested, RunFinish
@@ -40,41 +41,57 @@ class CancelAnswer:
 
 
 async def cancel(
-    desk: Desk, principal: Principal, run_id: RunId, *, reason: str | None
+    desk: Desk,
+    principal: Principal,
+    run_id: RunId,
+    *,
+    reason: str | None,
+    once: Once[CancelAnswer] | None = None,
 ) -> CancelAnswer:
     """Wish for a run's end; settled when it has ended, now or before."""
     principal.require(Scope.RUNS_WRITE)
-    async with desk.database.reading() as connection:
-        known = await runs.get(connection, principal.tenant, run_id)
-    if known is None:
-        raise run_not_found(run_id)
     async with desk.outgoing.transaction() as transaction:
         connection = transaction.connection
+        await begin(connection, principal, once)
+        known = await runs.get(connection, principal.tenant, run_id)
+        if known is None:
+            raise run_not_found(run_id)
         thread = await threads.lock(connection, principal.tenant, known.thread_id)
         record = await runs.lock(connection, principal.tenant, run_id)
         if thread is None or record is None:
             raise run_not_found(run_id)
-        if record.is_done:
-            return CancelAnswer(record, True)
-        if record.cancel_requested_at is None:
-            await runs.intend_cancel(
-                connection, principal.tenant, run_id, by=principal.subject, reason=reason
-            )
-            transaction.say(
-                record.tenant,
-                record.thread_id,
-                record.id,
-                CancelRequested(principal.subject, reason),
-            )
-        if record.status in _AT_REST:
-            await end_at_rest(transaction, thread, record, reason)
+        if not record.is_done:
+            reason = await wish(transaction, principal, thread, record, reason)
+        after = await runs.get(connection, principal.tenant, run_id)
+        if after is None:
+            raise run_not_found(run_id)
+        answer = CancelAnswer(after, after.is_done)
+        await settle(connection, principal, once, answer)
     if record.status is RunStatus.RUNNING:
         await desk.announce_cancel(principal.tenant, run_id, reason)
-    async with desk.database.reading() as connection:
-        after = await runs.get(connection, principal.tenant, run_id)
-    if after is None:
-        raise run_not_found(run_id)
-    return CancelAnswer(after, after.is_done)
+    return answer
+
+
+async def wish(
+    transaction: Transaction,
+    principal: Principal,
+    thread: Thread,
+    record: RunRecord,
+    reason: str | None,
+) -> str | None:
+    """Write the wish down, and fulfil it where nobody executes. The first wish's reason stays."""
+    if record.cancel_requested_at is not None:
+        reason = await runs.cancel_reason(transaction.connection, record.tenant, record.id)
+    else:
+        await runs.intend_cancel(
+            transaction.connection, record.tenant, record.id, by=principal.subject, reason=reason
+        )
+        transaction.say(
+            record.tenant, record.thread_id, record.id, CancelRequested(principal.subject, reason)
+        )
+    if record.status in _AT_REST:
+        await end_at_rest(transaction, thread, record, reason)
+    return reason
 
 
 async def end_at_rest(

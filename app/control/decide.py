@@ -13,6 +13,7 @@ from typing import Any
 from app import telemetry
 from app.clock import new_id
 from app.control.desk import Desk
+from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
 from app.domain.decisions import Action, Answer, Decision, DecisionEffect, derived_decision_id
 from app.domain.errors import (
@@ -91,6 +92,7 @@ async def decide(
     requests: Sequence[DecisionRequest],
     *,
     deliver: bool = True,
+    once: Once[Decided] | None = None,
 ) -> Decided:
     """Record the answers, or refuse the whole batch and change nothing.
 
@@ -101,6 +103,7 @@ async def decide(
     try:
         async with desk.outgoing.transaction() as transaction:
             connection = transaction.connection
+            await begin(connection, principal, once)
             record = await runs.lock(connection, principal.tenant, run_id)
             if record is None:
                 raise run_not_found(run_id)
@@ -115,16 +118,18 @@ async def decide(
                 to_resume = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
                 if deliver:
                     await deliveries.enqueue(connection, to_resume)
+            answered = {result.ticket.key for result in judged if result.counts}
+            still_open = tuple(
+                ticket
+                for ticket in all_tickets
+                if ticket.status is TicketStatus.OPEN and ticket.key not in answered
+            )
+            decided = Decided(record, tuple(judged), still_open, None if deliver else to_resume)
+            await settle(connection, principal, once, decided)
     except Refusal as refusal:
         await _note(desk, principal, attempted, refusal)
         raise
-    answered = {result.ticket.key for result in judged if result.counts}
-    still_open = tuple(
-        ticket
-        for ticket in all_tickets
-        if ticket.status is TicketStatus.OPEN and ticket.key not in answered
-    )
-    return Decided(record, tuple(judged), still_open, None if deliver else to_resume)
+    return decided
 
 
 @dataclass(slots=True)
@@ -144,7 +149,7 @@ async def _judge_all(
     requests: Sequence[DecisionRequest],
     attempted: _Attempted,
 ) -> list[DecisionResult]:
-    chosen = [_find(all_tickets, request.ticket) for request in requests]
+    chosen = [find_ticket(all_tickets, request.ticket) for request in requests]
     keys = [ticket.key for ticket in chosen]
     if len(set(keys)) < len(chosen):
         raise Invalid(
@@ -163,7 +168,7 @@ async def _judge_all(
     return judged
 
 
-def _find(all_tickets: Sequence[Ticket], name: str) -> Ticket:
+def find_ticket(all_tickets: Sequence[Ticket], name: str) -> Ticket:
     """The open ticket of that name, else the newest one that had it.
 
     A call's id means its open ticket, but a ticket that is called so comes first: who answers it again

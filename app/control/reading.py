@@ -8,12 +8,13 @@ from app.control.desk import Desk
 from app.domain.errors import NotFound
 from app.domain.events import OpenParts, open_parts_of
 from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Visibility
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunFilter, Running, RunRecord, Waiting
-from app.domain.threads import Thread
+from app.domain.threads import TableSize, Thread
 from app.domain.tickets import Ticket, TicketStatus
-from app.storage import events, messages, runs, threads, tickets
+from app.storage import events, messages, runs, sizes, threads, tickets
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +120,27 @@ async def thread_page(
     principal: Principal,
     *,
     resource_id: str | None,
+    metadata: JsonObject,
     before: tuple[datetime, ThreadId] | None,
     limit: int,
 ) -> list[Thread]:
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:
         return await threads.page(
-            connection, principal.tenant, resource_id=resource_id, before=before, limit=limit
+            connection,
+            principal.tenant,
+            resource_id=resource_id,
+            metadata=metadata,
+            before=before,
+            limit=limit,
         )
+
+
+async def sizes_of_thread(desk: Desk, principal: Principal, thread_id: ThreadId) -> list[TableSize]:
+    """What a thread takes, in every table."""
+    await thread(desk, principal, thread_id)
+    async with desk.database.reading() as connection:
+        return await sizes.of_thread(connection, principal.tenant, thread_id)
 
 
 async def message_page(

@@ -8,6 +8,7 @@ from enum import StrEnum
 from app import telemetry
 from app.clock import new_id
 from app.control.desk import Desk
+from app.control.once import Once, begin, settle
 from app.control.reading import thread_not_found
 from app.domain.checkpoints import Said
 from app.domain.errors import Conflict, Invalid, TooMany
@@ -30,11 +31,13 @@ from app.domain.runs import (
     RunStatus,
     Usage,
 )
+from app.domain.threads import Thread
 from app.events.frames import Batch
 from app.events.outgoing import Transaction
 from app.runtime.agent import Unresolvable
 from app.runtime.handoff import agent_at_work
 from app.storage import deliveries, events, hot, inputs, runs, threads
+from app.storage.database import Connection
 from app.storage.events import entry
 from app.storage.runs import RunKey
 from app.tools.frontend import IN_REQUEST
@@ -92,6 +95,8 @@ class InLine:
     """The run is accepted; a delivery or the end of another run will move it."""
 
     record: RunRecord
+    to_claim: RunKey | None = None
+    """The run, when it can go on and no delivery says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,47 +107,92 @@ class Existing:
 
 
 async def start(
-    desk: Desk, principal: Principal, request: StartRequest, *, worker: WorkerId | None
+    desk: Desk,
+    principal: Principal,
+    request: StartRequest,
+    *,
+    worker: WorkerId | None,
+    once: Once[RunRecord] | None = None,
 ) -> ToExecute | InLine | Existing:
-    """Accept a run. With a `worker` that has a free slot, claim it in the same commit."""
+    """Accept a run. With a `worker` that has a free slot, claim it in the same commit.
+
+    Under a key it is claimed in the next one: the answer to repetitions is committed with the run.
+    """
     principal.require(Scope.RUNS_WRITE)
-    agent_id = request.agent_id or await _agent_of_thread(desk, principal.tenant, request)
+    if once is not None:
+        return await _start_once(desk, principal, request, once, deliver=worker is None)
+    tenant = principal.tenant
+    agent_id = request.agent_id
+    if agent_id is None:
+        async with desk.database.reading() as connection:
+            agent_id = await _agent_of_thread(connection, tenant, request)
     if request.run_id is not None and agent_id not in desk.roster.specs:
         # A repetition is answered as before, also when its agent is gone.
-        if (existing := await _existing(desk, principal.tenant, request)) is not None:
+        if (existing := await _look_for_existing(desk, tenant, request)) is not None:
             return existing
     run = _new_run(desk, principal, request, agent_id)
     if request.frontend_tools:
-        if (existing := await _existing(desk, principal.tenant, request)) is not None:
+        if (existing := await _look_for_existing(desk, tenant, request)) is not None:
             return existing
         await _check_names(desk, run, request.frontend_tools)
     if worker is not None and request.if_thread_missing is IfThreadMissing.CREATE:
         if (started := await _start_here(desk, run, worker)) is not None:
             telemetry.runs_started.labels(run.agent_id).inc()
             return started
-    if (existing := await _existing(desk, principal.tenant, request)) is not None:
+    if (existing := await _look_for_existing(desk, tenant, request)) is not None:
         return existing
     async with desk.outgoing.transaction() as transaction:
-        record = await _stand_in_line(desk, transaction, run, request)
-    if record is None:
-        existing = await _existing(desk, principal.tenant, request)
+        started_or_taken = await _stand_in_line(desk, transaction, run, request, deliver=True)
+    if started_or_taken is None:
+        existing = await _look_for_existing(desk, tenant, request)
         if existing is None:
             raise RuntimeError(f"run {run.id} is taken and isn't there")
         return existing
     telemetry.runs_started.labels(run.agent_id).inc()
-    return InLine(record)
+    return started_or_taken
 
 
-async def _agent_of_thread(desk: Desk, tenant: Tenant, request: StartRequest) -> AgentId:
-    async with desk.database.reading() as connection:
-        thread = await threads.get(connection, tenant, request.thread_id)
-        if thread is not None and thread.latest_run_id is not None:
-            at_work = agent_at_work(await threads.state(connection, tenant, thread.id))
-            if at_work is not None:
-                return at_work[0]
-            latest = await runs.get(connection, tenant, RunId(thread.latest_run_id))
-            if latest is not None:
-                return latest.agent_id
+async def _start_once(
+    desk: Desk,
+    principal: Principal,
+    request: StartRequest,
+    once: Once[RunRecord],
+    *,
+    deliver: bool,
+) -> InLine | Existing:
+    """One transaction for the key, the run and the answer."""
+    tenant = principal.tenant
+    async with desk.outgoing.transaction() as transaction:
+        connection = transaction.connection
+        await begin(connection, principal, once)
+        started: InLine | Existing | None = await _existing(connection, tenant, request)
+        if started is None:
+            agent_id = request.agent_id or await _agent_of_thread(connection, tenant, request)
+            run = _new_run(desk, principal, request, agent_id)
+            if request.frontend_tools:
+                await _check_names(desk, run, request.frontend_tools)
+            started = await _stand_in_line(desk, transaction, run, request, deliver=deliver)
+        if started is None:
+            started = await _existing(connection, tenant, request)
+        if started is None:
+            raise RuntimeError(f"run {request.run_id} is taken and isn't there")
+        await settle(connection, principal, once, started.record)
+    if isinstance(started, InLine):
+        telemetry.runs_started.labels(started.record.agent_id).inc()
+    return started
+
+
+async def _agent_of_thread(
+    connection: Connection, tenant: Tenant, request: StartRequest
+) -> AgentId:
+    thread = await threads.get(connection, tenant, request.thread_id)
+    if thread is not None and thread.latest_run_id is not None:
+        at_work = agent_at_work(await threads.state(connection, tenant, thread.id))
+        if at_work is not None:
+            return at_work[0]
+        latest = await runs.get(connection, tenant, RunId(thread.latest_run_id))
+        if latest is not None:
+            return latest.agent_id
     raise Invalid(
         "agent_required", "No agent was at work on this thread yet: say which one with agent_id."
     )
@@ -209,28 +259,36 @@ async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | 
     return ToExecute(record, run.messages, first, admitted.event_seq, admitted.thread_state)
 
 
-async def _existing(desk: Desk, tenant: Tenant, request: StartRequest) -> Existing | None:
+async def _look_for_existing(desk: Desk, tenant: Tenant, request: StartRequest) -> Existing | None:
+    if request.run_id is None:
+        return None
+    async with desk.database.reading() as connection:
+        return await _existing(connection, tenant, request)
+
+
+async def _existing(
+    connection: Connection, tenant: Tenant, request: StartRequest
+) -> Existing | None:
     """The run that has this id already, if it was started by the same request."""
     run_id = request.run_id
     if run_id is None:
         return None
-    async with desk.database.reading() as connection:
-        digest = await runs.request_digest(connection, tenant, run_id)
-        if digest is None:
-            return None
-        if digest != request.digest:
-            raise Conflict(
-                "run_id_conflict",
-                f"Run {run_id} was started with another request. Use a new run_id.",
-                run_id=run_id,
-            )
-        record = await runs.get(connection, tenant, run_id)
+    digest = await runs.request_digest(connection, tenant, run_id)
+    if digest is None:
+        return None
+    if digest != request.digest:
+        raise Conflict(
+            "run_id_conflict",
+            f"Run {run_id} was started with another request. Use a new run_id.",
+            run_id=run_id,
+        )
+    record = await runs.get(connection, tenant, run_id)
     return None if record is None else Existing(record)
 
 
 async def _stand_in_line(
-    desk: Desk, transaction: Transaction, run: NewRun, request: StartRequest
-) -> RunRecord | None:
+    desk: Desk, transaction: Transaction, run: NewRun, request: StartRequest, *, deliver: bool
+) -> InLine | None:
     """Create the run behind whatever occupies its thread; None when its id was taken meanwhile."""
     connection = transaction.connection
     thread = await threads.lock(connection, run.tenant, run.thread_id)
@@ -241,14 +299,25 @@ async def _stand_in_line(
         thread = await threads.lock(connection, run.tenant, run.thread_id)
         if thread is None:
             raise RuntimeError(f"thread {run.thread_id} can't be created")
-    occupied = thread.open_run_id is not None or thread.queue_length > 0
-    if occupied and request.on_active is OnActive.REJECT:
+    if thread.is_occupied and request.on_active is OnActive.REJECT:
         raise Conflict(
             "thread_busy",
             "Another run occupies this thread. Wait for it, cancel it, or start with "
             'on_active "enqueue".',
             active_run_id=thread.open_run_id,
         )
+    return await queue_up(desk, transaction, thread, run, deliver=deliver)
+
+
+async def queue_up(
+    desk: Desk, transaction: Transaction, thread: Thread, run: NewRun, *, deliver: bool
+) -> InLine | None:
+    """Create a run that nobody executes yet on a thread that is locked; None when its id is taken.
+
+    Whoever has room for the run itself needs no delivery; should it fail to claim it, the sweeper will.
+    """
+    connection = transaction.connection
+    occupied = thread.is_occupied
     if thread.queue_length >= desk.limits.queue_per_thread:
         raise TooMany(
             "queue_full",
@@ -260,26 +329,24 @@ async def _stand_in_line(
         connection, run, admitted=not occupied, events_from=events_from, at=transaction.now
     ):
         return None
-    await inputs.queue(
-        connection,
-        run.tenant,
-        run.thread_id,
-        run.id,
-        [(InputId(new_id()), message) for message in run.messages],
-    )
+    waiting = [(InputId(new_id()), message) for message in run.messages]
+    if waiting:
+        await inputs.queue(connection, run.tenant, run.thread_id, run.id, waiting)
     changed = {"queue_length": thread.queue_length + 1} if occupied else {"open_run_id": run.id}
     await threads.change(
         connection, run.tenant, run.thread_id, {**changed, "latest_run_id": run.id}
     )
-    if not occupied:
-        await deliveries.enqueue(connection, RunKey(run.tenant, run.thread_id, run.id, 0))
+    key = RunKey(run.tenant, run.thread_id, run.id, 0)
+    if deliver and not occupied:
+        await deliveries.enqueue(connection, key)
     created = _created(run, RunStatus.CREATED, position=position)
     transaction.say(run.tenant, run.thread_id, run.id, created)
-    return _record(run, Created(not occupied), transaction.now, events_from, first_seq=None)
+    record = _record(run, Created(not occupied), transaction.now, events_from, first_seq=None)
+    return InLine(record, None if deliver or occupied else key)
 
 
 def _created(run: NewRun, status: RunStatus, *, position: int) -> RunCreated:
-    ids = [str(message.id) for message in run.messages]
+    ids = [str(message.id) for message in run.messages] or run.request["input_message_ids"]
     return RunCreated(run.agent_id, status.value, position, ids)
 
 
@@ -289,7 +356,7 @@ def _record(
     """The record as it was just written, without reading it back."""
     executes = isinstance(state, Running)
     consumed = (
-        None
+        run.input
         if first_seq is None
         else MessageInput(
             MessageRange.of(first_seq, first_seq + len(run.messages) - 1),

@@ -1,8 +1,10 @@
 """Threads: made, described and removed on their own; runs make them too."""
 
-from typing import Any
+from enum import StrEnum
+from typing import Any, assert_never
 
 from app.control.desk import Desk
+from app.control.once import Once, begin, settle
 from app.control.reading import thread_not_found
 from app.domain.errors import Conflict, NotFound
 from app.domain.ids import ThreadId
@@ -21,12 +23,15 @@ async def create(
     resource_id: str | None,
     parent_thread_id: ThreadId | None,
     metadata: JsonObject,
+    once: Once[Thread] | None = None,
 ) -> Thread:
     """A new, empty thread."""
     principal.require(Scope.RUNS_WRITE)
     async with desk.database.transaction() as connection:
+        await begin(connection, principal, once)
         if parent_thread_id is not None:
-            if await threads.get(connection, principal.tenant, parent_thread_id) is None:
+            # Locked, so that nobody deletes a thread that is about to have a child.
+            if await threads.lock(connection, principal.tenant, parent_thread_id) is None:
                 raise NotFound(
                     "thread_not_found", f"There is no thread {parent_thread_id} to be the parent."
                 )
@@ -42,8 +47,9 @@ async def create(
         if not made:
             raise Conflict("thread_exists", f"There is a thread {thread_id} already.")
         found = await threads.get(connection, principal.tenant, thread_id)
-    if found is None:
-        raise thread_not_found(thread_id)
+        if found is None:
+            raise thread_not_found(thread_id)
+        await settle(connection, principal, once, found)
     return found
 
 
@@ -68,19 +74,47 @@ async def change(
     return found
 
 
-async def delete(desk: Desk, principal: Principal, thread_id: ThreadId) -> None:
+class Children(StrEnum):
+    """What becomes of the threads that have a deleted one as their parent."""
+
+    REJECT = "reject"
+    DETACH = "detach"
+    CASCADE = "cascade"
+
+
+async def delete(desk: Desk, principal: Principal, thread_id: ThreadId, children: Children) -> None:
     """Remove a thread with its runs, messages and events, unless somebody still needs it."""
     principal.require(Scope.RUNS_WRITE)
     async with desk.database.transaction() as connection:
         thread = await threads.lock(connection, principal.tenant, thread_id)
         if thread is None:
             raise thread_not_found(thread_id)
-        if thread.open_run_id is not None:
-            raise Conflict(
-                "has_active_run",
-                "A run occupies this thread. Cancel it, then delete the thread.",
-                active_run_id=thread.open_run_id,
-            )
-        if await threads.has_children(connection, principal.tenant, thread_id):
-            raise Conflict("has_children", "Other threads have this one as their parent.")
-        await threads.delete(connection, principal.tenant, thread_id)
+        going = [thread]
+        match children:
+            case Children.REJECT:
+                if await threads.has_children(connection, principal.tenant, thread_id):
+                    raise Conflict(
+                        "has_children",
+                        "Other threads have this one as their parent. Delete them too with "
+                        "?children=cascade, or let them be with ?children=detach.",
+                    )
+            case Children.DETACH:
+                await threads.detach_children(connection, principal.tenant, thread_id)
+            case Children.CASCADE:
+                going += await threads.lock_descendants(connection, principal.tenant, thread_id)
+            case _:
+                assert_never(children)
+        for one in going:
+            _require_idle(one)
+        for one in reversed(going):
+            await threads.delete(connection, principal.tenant, one.id)
+
+
+def _require_idle(thread: Thread) -> None:
+    if thread.open_run_id is not None:
+        raise Conflict(
+            "has_active_run",
+            f"A run occupies thread {thread.id}. Cancel it, then delete the thread.",
+            thread_id=thread.id,
+            active_run_id=thread.open_run_id,
+        )

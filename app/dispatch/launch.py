@@ -6,31 +6,38 @@ import structlog
 
 from app.control.decide import Decided, DecisionRequest, decide
 from app.control.desk import Desk
+from app.control.once import Once
+from app.control.retry import RetryRequest, retry
 from app.control.start import Existing, InLine, StartRequest, ToExecute, start
 from app.dispatch.execution import ClaimedRun
 from app.dispatch.worker import Worker
 from app.domain.ids import RunId
 from app.domain.messages import LoggedMessage
 from app.domain.principals import Principal
-from app.domain.runs import RunStatus
+from app.domain.runs import RunRecord, RunStatus
 from app.storage.database import DATABASE_AWAY
+from app.storage.runs import RunKey
 
 log = structlog.get_logger(__name__)
 
 
 async def start_run(
-    desk: Desk, worker: Worker | None, principal: Principal, request: StartRequest
+    desk: Desk,
+    worker: Worker | None,
+    principal: Principal,
+    request: StartRequest,
+    once: Once[RunRecord] | None = None,
 ) -> ToExecute | InLine | Existing:
     """Start a run and, when it was claimed for this process, let it go at once."""
     if worker is None or not worker.reserve():
-        return await start(desk, principal, request, worker=None)
+        return await start(desk, principal, request, worker=None, once=once)
     try:
-        started = await start(desk, principal, request, worker=worker.me)
+        started = await start(desk, principal, request, worker=worker.me, once=once)
     except BaseException:
         worker.free()
         raise
     if not isinstance(started, ToExecute):
-        worker.free()
+        await _claim(worker, started.to_claim if isinstance(started, InLine) else None)
         return started
     first = started.first_message_seq
     log = tuple(LoggedMessage(first + place, m) for place, m in enumerate(started.messages))
@@ -47,26 +54,52 @@ async def start_run(
     return started
 
 
+async def retry_run(
+    desk: Desk,
+    worker: Worker | None,
+    principal: Principal,
+    run_id: RunId,
+    request: RetryRequest,
+    once: Once[RunRecord] | None = None,
+) -> InLine:
+    """Start a run in a failed one's place, and let it go at once."""
+    if worker is None or not worker.reserve():
+        return await retry(desk, principal, run_id, request, deliver=True, once=once)
+    try:
+        line = await retry(desk, principal, run_id, request, deliver=False, once=once)
+    except BaseException:
+        worker.free()
+        raise
+    await _claim(worker, line.to_claim)
+    return line
+
+
 async def decide_and_resume(
     desk: Desk,
     worker: Worker | None,
     principal: Principal,
     run_id: RunId,
     requests: Sequence[DecisionRequest],
+    once: Once[Decided] | None = None,
 ) -> Decided:
     """Record answers to tickets, and let their run go on at once."""
     if worker is None or not worker.reserve():
-        return await decide(desk, principal, run_id, requests)
+        return await decide(desk, principal, run_id, requests, once=once)
     try:
-        decided = await decide(desk, principal, run_id, requests, deliver=False)
+        decided = await decide(desk, principal, run_id, requests, deliver=False, once=once)
     except BaseException:
         worker.free()
         raise
-    if decided.to_resume is None:
-        worker.free()
-        return decided
-    try:
-        await worker.claim_and_launch(decided.to_resume, None)
-    except DATABASE_AWAY:
-        log.warning("resume_left_to_the_sweeper", run_id=run_id)
+    await _claim(worker, decided.to_resume)
     return decided
+
+
+async def _claim(worker: Worker, key: RunKey | None) -> None:
+    """Execute a committed run in the reserved slot, or give that back."""
+    if key is None:
+        worker.free()
+        return
+    try:
+        await worker.claim_and_launch(key, None)
+    except DATABASE_AWAY:
+        log.warning("resume_left_to_the_sweeper", run_id=key.run_id)

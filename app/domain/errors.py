@@ -14,6 +14,7 @@ HoldfastError
 │   ├── UnsupportedMedia    a body of a kind that isn't read
 │   ├── TooMany             over a limit that passes
 │   └── Unavailable         not now
+├── AnsweredBefore          the request is a repetition: this is its first answer
 ├── ConfigurationError      settings, agents or tools that can't work; found at start
 ├── DatabaseUnusable        unreachable, too old or not migrated
 ├── InferenceFailed         a model didn't answer
@@ -24,6 +25,8 @@ HoldfastError
 
 from collections.abc import Mapping
 from typing import Any
+
+from app.domain.idempotency import KeptAnswer
 
 
 class HoldfastError(Exception):
@@ -86,6 +89,14 @@ class TooMany(Refusal):
 
 class Unavailable(Refusal):
     pass
+
+
+class AnsweredBefore(HoldfastError):
+    """A request under this key had its effect before; nothing was changed now."""
+
+    def __init__(self, answer: KeptAnswer) -> None:
+        super().__init__(f"answered before, with status {answer.status}")
+        self.answer = answer
 
 
 class ConfigurationError(HoldfastError):

@@ -249,6 +249,14 @@ class Lineage:
     retry_of: RunId | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MessageInput:
+    """The part of the log that a run was started with."""
+
+    range: MessageRange | None
+    trigger_message_ids: tuple[MessageId, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
     """What a start command asks for, checked and resolved, before it is known where it will run."""
@@ -265,14 +273,8 @@ class NewRun:
     started_by: str
     lineage: Lineage
     traceparent: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MessageInput:
-    """The part of the log that a run was started with."""
-
-    range: MessageRange | None
-    trigger_message_ids: tuple[MessageId, ...] = ()
+    input: MessageInput | None = None
+    """The part of the log that it is about, when it brings no messages of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,3 +22,17 @@ class Thread:
     queue_length: int
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def is_occupied(self) -> bool:
+        """Whether a new run has to stand in line."""
+        return self.open_run_id is not None or self.queue_length > 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """How much of a table is a thread's; `size` is bytes as stored, compressed where they are."""
+
+    table: str
+    rows: int
+    size: int

@@ -12,4 +12,13 @@ from app.runtime.summaries import with_summary_in_place
 
 
 def provider_view(log: Sequence[LoggedMessage]) -> list[Message]:
-    return answered(with_summary_in_place(log))
+    """The log with its summary in place, and every call answered."""
+    return answered(with_summary_in_place(_without_a_torn_end(log)))
+
+
+def _without_a_torn_end(log: Sequence[LoggedMessage]) -> Sequence[LoggedMessage]:
+    """Nobody has answered to what was cut short last: whoever tries again says it anew."""
+    end = len(log)
+    while end and log[end - 1].message.cut_short is not None:
+        end -= 1
+    return log[:end]

@@ -7,6 +7,7 @@ delivery's completion is written, and a later wake-up must not drown in that gap
 
 import json
 from dataclasses import asdict
+from datetime import datetime
 
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence.qb import (
@@ -17,6 +18,7 @@ from pgqueuer.adapters.persistence.qb import (
 from pgqueuer.adapters.persistence.queries import Queries
 from pgqueuer.domain.settings import DBSettings
 from pgqueuer.ports.driver import Driver
+from sqlalchemy import text
 
 from app.domain.ids import RunId, TaskId, Tenant, ThreadId
 from app.storage.database import Connection, raw
@@ -44,9 +46,26 @@ async def enqueue(connection: Connection, key: RunKey) -> None:
     await queries.enqueue(
         ENTRYPOINT,
         json.dumps(asdict(key)).encode(),
-        dedupe_key=f"{key.run_id}:{key.attempt}",
+        dedupe_key=_dedupe_key(key),
         on_conflict="skip",
     )
+
+
+_DUE = """
+SELECT min(execute_after) FROM pgq.pgqueuer
+WHERE dedupe_key = :key AND status IN ('queued', 'picked')
+"""
+
+
+async def due_at(connection: Connection, key: RunKey) -> datetime | None:
+    """When a worker is to look at a run; None when no delivery says so."""
+    row = await connection.execute(text(_DUE), {"key": _dedupe_key(key)})
+    due: datetime | None = row.scalar_one()
+    return due
+
+
+def _dedupe_key(key: RunKey) -> str:
+    return f"{key.run_id}:{key.attempt}"
 
 
 def delivered(payload: bytes | None) -> RunKey:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import insert, select
+from sqlalchemy import cast, insert, select
 
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.messages import LoggedMessage, Message, Visibility
@@ -56,6 +56,18 @@ async def since(
     )
     rows = await connection.execute(statement)
     return [message_of(row) for row in rows.mappings()]
+
+
+async def copy(
+    connection: Connection, tenant: Tenant, origin: ThreadId, copy_: ThreadId, *, up_to: int
+) -> None:
+    """Begin a new thread's log with the same messages under the same seqs."""
+    columns = [column for column in messages.c if column.name not in ("tenant", "thread_id")]
+    statement = select(
+        messages.c.tenant, cast(copy_, messages.c.thread_id.type).label("thread_id"), *columns
+    ).where(messages.c.tenant == tenant, messages.c.thread_id == origin, messages.c.seq <= up_to)
+    names = ["tenant", "thread_id", *(column.name for column in columns)]
+    await connection.execute(insert(messages).from_select(names, statement))
 
 
 async def page(

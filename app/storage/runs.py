@@ -43,6 +43,24 @@ async def lock(connection: Connection, tenant: Tenant, run_id: RunId) -> RunReco
     return None if row is None else run_of(row)
 
 
+async def lock_unfinished(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId
+) -> list[RunRecord]:
+    """The runs of a thread that haven't ended, in the order of their starts; the caller holds the
+    thread's lock."""
+    statement = (
+        select(runs)
+        .where(
+            runs.c.tenant == tenant,
+            runs.c.thread_id == thread_id,
+            runs.c.status != RunStatus.DONE.value,
+        )
+        .order_by(runs.c.events_from)
+        .with_for_update(key_share=True)
+    )
+    return [run_of(row) for row in (await connection.execute(statement)).mappings()]
+
+
 async def see_one_instant(connection: Connection) -> None:
     """Let all statements of this transaction see the same state; to be its first one."""
     await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
@@ -60,6 +78,8 @@ async def insert_created(
 ) -> bool:
     """A run that nobody executes yet; False, and nothing written, when its id is taken."""
     lineage = run.lineage
+    about = run.input
+    stretch = None if about is None else about.range
     result = await connection.execute(
         insert(runs)
         .values(
@@ -81,6 +101,9 @@ async def insert_created(
             metadata=storable(run.metadata),
             started_by=run.started_by,
             traceparent=run.traceparent,
+            input_from=None if stretch is None else stretch.from_seq,
+            input_to=None if stretch is None else stretch.to_seq,
+            input_ids=[] if about is None else list(about.trigger_message_ids),
             events_from=events_from,
             created_at=at,
             updated_at=at,

@@ -525,10 +525,10 @@ idempotency_keys = Table(
     Column("route", Text, nullable=False),
     Column("key", Text, nullable=False),
     Column("fingerprint", Text, nullable=False),
-    Column("status", Integer),
-    Column("body", JSONB(none_as_null=True)),
+    Column("status", Integer, nullable=False),
+    Column("body", Text, nullable=False),
     Column("created_at", _time, nullable=False, server_default=_now),
+    Column("location", Text),
     PrimaryKeyConstraint("tenant", "subject", "route", "key"),
-    CheckConstraint("(status IS NULL) = (body IS NULL)", name="answered"),
     Index(None, "created_at"),
 )

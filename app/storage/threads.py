@@ -115,11 +115,44 @@ async def has_children(connection: Connection, tenant: Tenant, thread_id: Thread
     return (await connection.execute(statement)).first() is not None
 
 
+async def detach_children(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> None:
+    """Leave a thread's children without a parent; the caller has locked the thread."""
+    await connection.execute(
+        update(threads)
+        .where(threads.c.tenant == tenant, threads.c.parent_thread_id == thread_id)
+        .values(parent_thread_id=None)
+    )
+
+
+async def lock_descendants(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId
+) -> list[Thread]:
+    """All threads below one that the caller has locked, each after its parent.
+
+    The one place that locks several threads: always downwards, and nobody goes up, so that no two can
+    wait for each other.
+    """
+    found: list[Thread] = []
+    parents = [thread_id]
+    while parents:
+        statement = (
+            select(threads)
+            .where(threads.c.tenant == tenant, threads.c.parent_thread_id.in_(parents))
+            .order_by(threads.c.id)
+            .with_for_update(key_share=True)
+        )
+        children = [_thread_of(row) for row in (await connection.execute(statement)).mappings()]
+        found += children
+        parents = [child.id for child in children]
+    return found
+
+
 async def page(
     connection: Connection,
     tenant: Tenant,
     *,
     resource_id: str | None,
+    metadata: JsonObject,
     before: tuple[datetime, ThreadId] | None,
     limit: int,
 ) -> list[Thread]:
@@ -127,6 +160,8 @@ async def page(
     statement = select(threads).where(threads.c.tenant == tenant)
     if resource_id is not None:
         statement = statement.where(threads.c.resource_id == resource_id)
+    if metadata:
+        statement = statement.where(threads.c.metadata.contains(dict(metadata)))
     if before is not None:
         statement = statement.where(tuple_(threads.c.created_at, threads.c.id) < before)
     statement = statement.order_by(threads.c.created_at.desc(), threads.c.id.desc()).limit(limit)

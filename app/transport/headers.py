@@ -6,6 +6,7 @@ import re
 from fastapi import Request, Response
 
 from app.domain.errors import Invalid, UnsupportedMedia
+from app.transport.repetitions import keeps_keys
 
 MOST_WAIT = 60
 
@@ -49,11 +50,10 @@ async def require_readable(request: Request) -> None:
     if request.method not in _WRITING:
         return
     headers = request.headers
-    if "idempotency-key" in headers:
+    if "idempotency-key" in headers and not keeps_keys(request):
         raise Invalid(
             "idempotency_key_unsupported",
-            "Idempotency-Key isn't kept here. Starts are repeated safely under a `run_id` of yours, "
-            "decisions under a `decision_id`.",
+            "Idempotency-Key isn't kept here. Send this request without it.",
         )
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     media_type = headers.get("content-type", "").partition(";")[0].strip()

@@ -6,10 +6,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from app.control.waiting import until_rest
 from app.domain.runs import Cancelled, Done, NaturalEnd, RunStatus
 from app.domain.tickets import TicketStatus
 from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Gate, Turn, in_order, turn
+from app.runtime.ports import ToolContext
+from app.tools.functions import tool
 from tests.support.house import Replica, Run, an_agent, of_type, replica, texts_of, types_of
 from tests.support.probes import Probe
 
@@ -233,3 +236,28 @@ async def test_a_whole_line_is_cancelled_in_any_order(
             await cancelled(run)
         house.worker.free()
         await next_message_is_taken(house, first)
+
+
+async def test_a_run_does_not_come_to_rest_over_a_wish(database_url: str) -> None:
+    """The wish is committed while the run executes, and the run waits before it hears of it."""
+
+    @tool(name="probe")
+    async def wished_away(ctx: ToolContext) -> object:
+        await house.database.hot.execute(
+            "UPDATE runs SET cancel_requested_at = now(), cancel_reason = 'enough' WHERE id = $1",
+            ctx.run_id,
+        )
+        return ctx.suspend("Shall I?")
+
+    script = in_order(turn(Probe().call("c1")), turn("next"))
+    async with replica(database_url, an_agent(wished_away), script) as house:
+        run = await house.start()
+        record = run.record
+        assert await until_rest(
+            house.desk, record.tenant, record.thread_id, run.id, 15, only_done=True
+        )
+        state = (await run.now()).state
+        assert isinstance(state, Done)
+        assert state.termination == Cancelled("enough")
+        assert {ticket.status for ticket in await run.tickets()} <= {TicketStatus.VOID}
+        await next_message_is_taken(house, run)

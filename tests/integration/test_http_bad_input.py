@@ -234,7 +234,7 @@ async def test_a_cursor_is_good_for_its_own_query_only(client: Client, world: Wo
                 the_problem(answer, 400, "cursor_mismatch")
 
 
-@pytest.mark.parametrize("request_line", ["POST /v1/runs", "PATCH {}", "DELETE {}"])
+@pytest.mark.parametrize("request_line", ["POST /v1/stream-tokens", "PATCH {}", "DELETE {}"])
 async def test_a_promise_that_is_not_kept_is_refused(
     client: Client, world: World, served_database: str, request_line: str
 ) -> None:

@@ -124,3 +124,27 @@ async def test_without_waiting_the_answer_says_that_it_will_be(server: Server) -
         assert response.status_code in (200, 202)
         assert response.json()["cancel_requested_at"] is not None
         assert (await client.settled(run["run_id"]))["outcome"] == "cancelled"
+
+
+async def test_a_whole_thread_though_its_owner_is_dead(database_url: str, agents: Path) -> None:
+    async with (
+        serving(database_url, agents=agents) as owner,
+        serving(database_url, agents=agents) as other,
+        owner.client() as lost,
+        other.client() as client,
+    ):
+        first = await lost.start("endless", "talk")
+        thread_id = first["thread_id"]
+        async with client.events(f"/v1/threads/{thread_id}") as stream:
+            await stream.until("text_delta", 2)
+        behind = [await client.start("quick", "wait", thread_id=thread_id) for _ in range(2)]
+        owner.kill()
+        await owner.gone()
+        response = await client.http.post(f"/v1/threads/{thread_id}/cancel", params={"wait": 20})
+        assert response.status_code == 200, response.text
+        runs = response.json()["runs"]
+        assert [run["run_id"] for run in runs] == [run["run_id"] for run in (first, *behind)]
+        assert {run["outcome"] for run in runs} == {"cancelled"}
+        for run in runs:
+            await assert_one_clean_end(client, run)
+        await assert_the_thread_goes_on(client, first)

@@ -52,10 +52,11 @@ _BROKEN = {
     "a run's output isn't its own": """
         SELECT r.id::text FROM runs r WHERE r.output_ids <> coalesce((
             SELECT array_agg(m.message_id ORDER BY m.seq) FROM messages m
-            WHERE m.tenant = r.tenant AND m.produced_by_run = r.id AND m.visibility = 'all'), '{}')""",
+            WHERE m.tenant = r.tenant AND m.thread_id = r.thread_id AND m.produced_by_run = r.id
+                AND m.visibility = 'all'), '{}')""",
     "a result was written twice": """
         SELECT m.produced_by_run::text FROM messages m WHERE m.role = 'tool'
-        GROUP BY m.tenant, m.produced_by_run, m.step_index, m.tool_call_id
+        GROUP BY m.tenant, m.thread_id, m.produced_by_run, m.step_index, m.tool_call_id
         HAVING count(*) > 1 + (SELECT count(*) FROM tickets t WHERE t.tenant = m.tenant
             AND t.run_id = m.produced_by_run AND t.step_index = m.step_index
             AND t.call_id = m.tool_call_id)""",

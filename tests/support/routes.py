@@ -37,6 +37,8 @@ BODIES = {
     ("POST", "/v1/runs/{run_id}/decisions"): {
         "decisions": [{"ticket_id": UNKNOWN, "action": "approve"}]
     },
+    ("POST", "/v1/runs/{run_id}/decision"): {"ticket_id": UNKNOWN, "action": "resume"},
+    ("POST", "/v1/threads/{thread_id}/decision"): {"ticket_id": UNKNOWN, "action": "resume"},
     ("POST", "/v1/threads"): {"title": "mine"},
     ("PATCH", "/v1/threads/{thread_id}"): {"title": "mine now"},
     ("POST", "/v1/stream-tokens"): {"run_id": UNKNOWN},

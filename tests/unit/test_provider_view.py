@@ -1,6 +1,8 @@
 """The log as a provider sees it: every call with exactly one result, as it was really run."""
 
-from app.domain.messages import Media, Message, Role, UrlSource, Visibility
+from dataclasses import replace
+
+from app.domain.messages import CutShort, Media, Message, Role, UrlSource, Visibility
 from app.domain.tool_calls import INTERRUPTED
 from app.runtime.provider_view import provider_view
 from tests.support.logs import call, log_of, message
@@ -95,3 +97,10 @@ def test_media_stay_where_they_are() -> None:
     image = Media("image", UrlSource("https://example.com/x.png"))
     shown = Message(id=user("u").id, role=Role.USER, content=(image,))
     assert view(shown) == [shown]
+
+
+def test_what_was_cut_short_at_the_end_is_not_gone_on_with() -> None:
+    cut = replace(message("a", Role.ASSISTANT, "so f"), cut_short=CutShort.FAILED)
+    asked, more = user("u"), user("v")
+    assert view(asked, cut) == [asked]
+    assert view(asked, cut, more) == [asked, cut, more]

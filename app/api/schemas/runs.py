@@ -11,6 +11,7 @@ from app.api.schemas.messages import MessageOut, NewMessage
 from app.api.schemas.overrides import OverridesIn
 from app.api.schemas.tickets import DecisionResultOut, TicketOut
 from app.control.reading import RunView
+from app.control.retry import VersionOfAgent
 from app.control.start import IfThreadMissing, OnActive
 from app.domain.identity import session_id
 from app.domain.json_values import digest
@@ -142,7 +143,7 @@ class RunOut(Answer):
     agent_version: str
     parent_run_id: str | None
     root_run_id: str
-    retry_of: str | None
+    retry_of: str | None = Field(description="The failed run in whose place it was started.")
     status: Literal["created", "running", "waiting", "done"]
     outcome: str | None = Field(description="How it went, in one word, once it is done.")
     termination: dict[str, Any] | None = Field(description="Why it ended: type, code, detail.")
@@ -240,6 +241,13 @@ class DecidedOut(Answer):
 
 class CancelIn(Request):
     reason: Str | None = Field(None, max_length=2000)
+
+
+class RetryIn(Request):
+    agent_version: VersionOfAgent = Field(
+        VersionOfAgent.SAME,
+        description="`same`: the version that failed; `current`: the one that there is now.",
+    )
 
 
 class EventsPage(Answer):

@@ -1,0 +1,85 @@
+"""Single decisions over HTTP, by run and by thread, in the two words of awaken."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from app.api.schemas.common import Problem, Uuid
+from app.api.schemas.resume import ResumeIn, SubmittedOut
+from app.control.decide import Decided
+from app.control.desk import Desk
+from app.control.once import Once
+from app.control.resume import as_decision, run_to_resume
+from app.dispatch.launch import decide_and_resume
+from app.dispatch.worker import Worker
+from app.domain.idempotency import IdempotencyKey, KeptAnswer
+from app.domain.ids import RunId, ThreadId
+from app.domain.principals import Principal
+from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
+from app.transport.repetitions import KeyDep
+
+router = APIRouter(prefix="/v1")
+_problems: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "No such run, thread or ticket"},
+    409: {"model": Problem, "description": "Answered before, by another decision"},
+    410: {"model": Problem, "description": "The ticket has expired or is void"},
+}
+
+
+@router.post("/runs/{run_id}/decision", status_code=202, responses=_problems, tags=["runs"])
+async def resume_a_run(
+    run_id: Uuid,
+    body: ResumeIn,
+    desk: DeskDep,
+    worker: WorkerDep,
+    principal: PrincipalDep,
+    key: KeyDep,
+) -> SubmittedOut:
+    """Answer one ticket of a run with `resume` or `cancel`."""
+    return await _submit(desk, worker, principal, RunId(run_id), body, key)
+
+
+@router.post(
+    "/threads/{thread_id}/decision", status_code=202, responses=_problems, tags=["threads"]
+)
+async def resume_a_thread(
+    thread_id: Uuid,
+    body: ResumeIn,
+    desk: DeskDep,
+    worker: WorkerDep,
+    principal: PrincipalDep,
+    key: KeyDep,
+) -> SubmittedOut:
+    """Answer one ticket of the run that occupies a thread."""
+    run_id = await run_to_resume(desk, principal, ThreadId(thread_id))
+    return await _submit(desk, worker, principal, run_id, body, key)
+
+
+async def _submit(
+    desk: Desk,
+    worker: Worker | None,
+    principal: Principal,
+    run_id: RunId,
+    body: ResumeIn,
+    key: IdempotencyKey | None,
+) -> SubmittedOut:
+    decision = await as_decision(desk, principal, run_id, body.to_domain())
+    once = None if key is None else Once(key, _as_submitted)
+    return _submitted_out(
+        await decide_and_resume(desk, worker, principal, run_id, [decision], once)
+    )
+
+
+def _as_submitted(decided: Decided) -> KeptAnswer:
+    return KeptAnswer(202, _submitted_out(decided).model_dump_json())
+
+
+def _submitted_out(decided: Decided) -> SubmittedOut:
+    [result] = decided.results
+    return SubmittedOut(
+        thread_id=decided.run.thread_id,
+        run_id=decided.run.id,
+        ticket_id=result.ticket.ticket_id,
+        tool_call_id=result.ticket.call_id,
+        decision_id=result.decision.decision_id,
+    )

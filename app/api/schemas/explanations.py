@@ -1,0 +1,68 @@
+"""Why a run is where it is, as clients read it."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from app.api.schemas.common import Answer, Time
+from app.api.schemas.tickets import TicketOut, ticket_out
+from app.control.explain import Explanation, Why
+
+
+class ReasonOut(Answer):
+    code: Why
+    text: str = Field(description="What it means, and what to do about it.")
+
+
+class OwnerOut(Answer):
+    """The process that executes the run, or did when it was last heard of."""
+
+    worker_id: str
+    host: str
+    pid: int
+    last_heartbeat_at: Time
+    is_alive: bool
+
+
+class FailureOut(Answer):
+    code: str
+    detail: str
+
+
+class ExplanationOut(Answer):
+    run_id: str
+    thread_id: str
+    state: Literal["created", "running", "waiting", "done"]
+    reasons: list[ReasonOut]
+    queue_position: int | None = Field(description="Its place in the line for its thread.")
+    active_run_id: str | None = Field(description="The run that occupies the thread before it.")
+    owner: OwnerOut | None
+    waiting_on: list[TicketOut] = Field(description="Tickets that keep it, or the run before it.")
+    next_attempt_at: Time | None
+    last_failure: FailureOut | None
+
+
+def explanation_out(found: Explanation) -> ExplanationOut:
+    owner, failure = found.owner, found.last_failure
+    return ExplanationOut(
+        run_id=found.run.id,
+        thread_id=found.run.thread_id,
+        state=found.run.status.value,
+        reasons=[ReasonOut(code=reason.code, text=reason.text) for reason in found.reasons],
+        queue_position=found.queue_position,
+        active_run_id=found.active_run_id,
+        owner=None
+        if owner is None
+        else OwnerOut(
+            worker_id=owner.id,
+            host=owner.host,
+            pid=owner.pid,
+            last_heartbeat_at=owner.heartbeat_at,
+            is_alive=owner.is_alive,
+        ),
+        waiting_on=[ticket_out(ticket) for ticket in found.waiting_on],
+        next_attempt_at=found.next_attempt_at,
+        last_failure=None
+        if failure is None
+        else FailureOut(code=failure.code, detail=failure.detail),
+    )

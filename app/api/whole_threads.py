@@ -1,0 +1,120 @@
+"""Threads as a whole over HTTP: cancelled, copied, measured."""
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from app.api.runs import Wait
+from app.api.schemas.common import Problem, Uuid
+from app.api.schemas.runs import CancelIn
+from app.api.schemas.threads import ThreadOut, thread_out
+from app.api.schemas.whole_threads import (
+    ForkIn,
+    StorageOut,
+    ThreadCancelOut,
+    storage_out,
+    thread_cancel_out,
+)
+from app.api.threads import made, place
+from app.control import reading
+from app.control.cancel_thread import ThreadCancelAnswer, cancel_thread
+from app.control.desk import Desk
+from app.control.fork import fork
+from app.control.once import Once
+from app.control.waiting import until_rest
+from app.domain.errors import AnsweredBefore
+from app.domain.idempotency import KeptAnswer
+from app.domain.ids import RunId, Tenant, ThreadId
+from app.transport.deps import DeskDep, LongPollsDep, PrincipalDep
+from app.transport.repetitions import REPLAYED, KeyDep
+
+router = APIRouter(prefix="/v1/threads", tags=["threads"])
+_problems: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not here"}}
+
+
+@router.post(
+    "/{thread_id}/cancel",
+    response_model=ThreadCancelOut,
+    status_code=202,
+    responses={
+        200: {"model": ThreadCancelOut, "description": "Settled: nothing runs or waits on it"},
+        409: {"model": Problem, "description": "The same request is being answered"},
+        **_problems,
+    },
+)
+async def cancel_runs_of_a_thread(
+    thread_id: Uuid,
+    desk: DeskDep,
+    principal: PrincipalDep,
+    polls: LongPollsDep,
+    response: Response,
+    key: KeyDep,
+    body: CancelIn | None = None,
+    wait: Wait = None,
+) -> ThreadCancelOut:
+    """Cancel the run that occupies the thread, and all that queue behind it. 200 means settled."""
+    reason = None if body is None else body.reason
+    once = None if key is None else Once(key, _as_cancelled)
+    try:
+        answer = await cancel_thread(desk, principal, ThreadId(thread_id), reason=reason, once=once)
+    except AnsweredBefore as before:
+        if not wait or before.answer.status == 200:
+            raise
+        told = ThreadCancelOut.model_validate_json(before.answer.body)
+        run_ids = [RunId(run.run_id) for run in told.runs]
+        answer = await _again(desk, principal.tenant, ThreadId(thread_id), run_ids)
+        response.headers.update(REPLAYED)
+    if wait:
+        for run in answer.runs:
+            if not run.is_done:
+                await polls.hold(
+                    until_rest(desk, principal.tenant, run.thread_id, run.id, wait, only_done=True)
+                )
+        run_ids = [run.id for run in answer.runs]
+        answer = await _again(desk, principal.tenant, ThreadId(thread_id), run_ids)
+    response.status_code = 200 if answer.is_settled else 202
+    return thread_cancel_out(answer)
+
+
+async def _again(
+    desk: Desk, tenant: Tenant, thread_id: ThreadId, run_ids: list[RunId]
+) -> ThreadCancelAnswer:
+    """The same runs as they stand now."""
+    views = [await reading.view(desk, tenant, run_id) for run_id in run_ids]
+    return ThreadCancelAnswer(thread_id, tuple(view.run for view in views))
+
+
+def _as_cancelled(answer: ThreadCancelAnswer) -> KeptAnswer:
+    status = 200 if answer.is_settled else 202
+    return KeptAnswer(status, thread_cancel_out(answer).model_dump_json())
+
+
+@router.post(
+    "/{thread_id}/fork",
+    status_code=201,
+    responses={
+        409: {"model": Problem, "description": "Id taken, or the run isn't done"},
+        **_problems,
+    },
+)
+async def fork_a_thread(
+    thread_id: Uuid,
+    desk: DeskDep,
+    principal: PrincipalDep,
+    response: Response,
+    key: KeyDep,
+    body: ForkIn | None = None,
+) -> ThreadOut:
+    """A new thread with a copy of this one's log, up to a message or to the end of a run."""
+    once = None if key is None else Once(key, made)
+    request = (body or ForkIn()).to_domain()
+    thread = await fork(desk, principal, ThreadId(thread_id), request, once=once)
+    response.headers["Location"] = place(thread)
+    return thread_out(thread)
+
+
+@router.get("/{thread_id}/storage", responses=_problems)
+async def measure_a_thread(thread_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> StorageOut:
+    """Rows and bytes of the thread in every table."""
+    sizes = await reading.sizes_of_thread(desk, principal, ThreadId(thread_id))
+    return storage_out(ThreadId(thread_id), sizes)

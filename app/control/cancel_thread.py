@@ -1,0 +1,56 @@
+"""Cancel a thread: the run that occupies it and all that queue behind it, in one transaction.
+
+Whoever stands in line goes first, so that no end admits a run that is about to be cancelled itself.
+"""
+
+from dataclasses import dataclass
+
+from app.control.cancel import wish
+from app.control.desk import Desk
+from app.control.once import Once, begin, settle
+from app.control.reading import thread_not_found
+from app.domain.ids import ThreadId
+from app.domain.principals import Principal, Scope
+from app.domain.runs import RunRecord, RunStatus
+from app.storage import runs, threads
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadCancelAnswer:
+    """The runs that were wished away, in the order in which they had come; none on an idle thread."""
+
+    thread_id: ThreadId
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def is_settled(self) -> bool:
+        return all(run.is_done for run in self.runs)
+
+
+async def cancel_thread(
+    desk: Desk,
+    principal: Principal,
+    thread_id: ThreadId,
+    *,
+    reason: str | None,
+    once: Once[ThreadCancelAnswer] | None = None,
+) -> ThreadCancelAnswer:
+    """Wish for the end of every run of a thread that hasn't ended."""
+    principal.require(Scope.RUNS_WRITE)
+    tenant = principal.tenant
+    async with desk.outgoing.transaction() as transaction:
+        connection = transaction.connection
+        await begin(connection, principal, once)
+        thread = await threads.lock(connection, tenant, thread_id)
+        if thread is None:
+            raise thread_not_found(thread_id)
+        before = await runs.lock_unfinished(connection, tenant, thread_id)
+        for record in reversed(before):
+            await wish(transaction, principal, thread, record, reason)
+        after = [await runs.get(connection, tenant, record.id) for record in before]
+        answer = ThreadCancelAnswer(thread_id, tuple(run for run in after if run is not None))
+        await settle(connection, principal, once, answer)
+    for record in before:
+        if record.status is RunStatus.RUNNING:
+            await desk.announce_cancel(tenant, record.id, reason)
+    return answer

@@ -1,0 +1,255 @@
+"""Explain: why a run is where it is, and what would move it, in codes for programs and in words.
+
+A question that is asked when something seems stuck: everything is read at one instant, and each reason
+says who has to do what.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import assert_never
+
+from app.control.desk import Desk
+from app.control.reading import run_not_found
+from app.domain.ids import RunId
+from app.domain.principals import Principal, Scope
+from app.domain.runs import (
+    Created,
+    Done,
+    Failed,
+    Running,
+    RunRecord,
+    RunStatus,
+    Waiting,
+    WaitingReason,
+    status_reason,
+)
+from app.domain.tickets import Ticket, TicketStatus
+from app.storage import deliveries, runs, standings, threads, tickets
+from app.storage.database import Connection
+from app.storage.runs import RunKey
+from app.storage.standings import Owner
+
+
+class Why(StrEnum):
+    EXECUTING = "executing"
+    OWNER_LOST = "owner_lost"
+    DELIVERY_QUEUED = "delivery_queued"
+    NO_WORKER = "no_worker"
+    QUEUED_BEHIND_RUN = "queued_behind_run"
+    THREAD_WAITING = "thread_waiting"
+    WAITING_FOR_TICKETS = "waiting_for_tickets"
+    WAITING_FOR_TASKS = "waiting_for_tasks"
+    WAITING_FOR_EVENT = "waiting_for_event"
+    AGENT_VERSION_UNAVAILABLE = "agent_version_unavailable"
+    CANCEL_REQUESTED = "cancel_requested"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    code: Why
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    run: RunRecord
+    reasons: tuple[Reason, ...]
+    owner: Owner | None
+    waiting_on: tuple[Ticket, ...]
+    """Tickets of the run, or of the one that occupies its thread, that somebody has to answer."""
+    queue_position: int | None
+    active_run_id: RunId | None
+    """The run that this one stands in line behind."""
+    next_attempt_at: datetime | None
+    last_failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What the reasons are taken from."""
+
+    run: RunRecord
+    owner: Owner | None
+    position: int | None
+    occupant: RunRecord | None
+    unsettled: tuple[Ticket, ...]
+    due_at: datetime | None
+    workers: int
+    patience: float
+
+    @property
+    def open_tickets(self) -> tuple[Ticket, ...]:
+        return tuple(one for one in self.unsettled if one.status is TicketStatus.OPEN)
+
+    @property
+    def has_answer(self) -> bool:
+        return any(one.status is not TicketStatus.OPEN for one in self.unsettled)
+
+
+async def explain(desk: Desk, principal: Principal, run_id: RunId) -> Explanation:
+    """Why the run is where it is."""
+    principal.require(Scope.RUNS_READ)
+    async with desk.database.transaction() as connection:
+        await runs.see_one_instant(connection)
+        record = await runs.get(connection, principal.tenant, run_id)
+        if record is None:
+            raise run_not_found(run_id)
+        facts = await _facts(connection, record, desk.heartbeat_timeout)
+    return Explanation(
+        run=record,
+        reasons=tuple(_reasons(facts)),
+        owner=facts.owner,
+        waiting_on=facts.open_tickets,
+        queue_position=facts.position,
+        active_run_id=None if facts.occupant is None else facts.occupant.id,
+        next_attempt_at=_next_attempt(facts),
+        last_failure=_last_failure(record),
+    )
+
+
+async def _facts(connection: Connection, run: RunRecord, patience: float) -> _Facts:
+    owner, position, occupant = None, None, None
+    match run.state:
+        case Running(worker) if worker is not None:
+            owner = await standings.owner(connection, worker, heartbeat_timeout=patience)
+        case Created(admitted) if not admitted:
+            position = await standings.place_in_line(connection, run)
+            thread = await threads.get(connection, run.tenant, run.thread_id)
+            if thread is not None and thread.open_run_id is not None:
+                occupant = await runs.get(connection, run.tenant, thread.open_run_id)
+    unsettled = await tickets.unsettled_of_run(
+        connection, run.tenant, run.id if occupant is None else occupant.id
+    )
+    return _Facts(
+        run=run,
+        owner=owner,
+        position=position,
+        occupant=occupant,
+        unsettled=tuple(unsettled),
+        due_at=await deliveries.due_at(
+            connection, RunKey(run.tenant, run.thread_id, run.id, run.attempt)
+        ),
+        workers=await standings.living_workers(connection, heartbeat_timeout=patience),
+        patience=patience,
+    )
+
+
+def _reasons(facts: _Facts) -> Iterator[Reason]:
+    state = facts.run.state
+    match state:
+        case Done(termination):
+            yield Reason(Why.DONE, f"The run has ended: {status_reason(termination)}.")
+            return
+        case Running():
+            yield from _why_running(facts)
+        case Created(admitted):
+            yield from _on_its_way(facts) if admitted else _why_in_line(facts)
+        case Waiting():
+            yield from _why_waiting(facts, state)
+        case _:
+            assert_never(state)
+    if facts.run.cancel_requested_at is not None:
+        yield Reason(
+            Why.CANCEL_REQUESTED,
+            "Somebody wants it cancelled; whoever executes it ends it at the next safe point.",
+        )
+
+
+def _why_running(facts: _Facts) -> Iterator[Reason]:
+    state, owner = facts.run.state, facts.owner
+    if isinstance(state, Running) and state.owner is None:
+        yield from _on_its_way(facts)
+    elif owner is not None and owner.is_alive:
+        yield Reason(
+            Why.EXECUTING,
+            f"Process {owner.pid} on {owner.host} executes it, in step {facts.run.steps + 1}.",
+        )
+    else:
+        yield Reason(
+            Why.OWNER_LOST,
+            f"The process that executed it hasn't been heard of for {facts.patience:g} seconds. "
+            "Another one takes the run over and goes on from its last checkpoint.",
+        )
+        yield from _if_nobody_works(facts)
+
+
+def _on_its_way(facts: _Facts) -> Iterator[Reason]:
+    yield Reason(
+        Why.DELIVERY_QUEUED,
+        "It can go on, and is executed as soon as a worker has a free slot for it.",
+    )
+    yield from _if_nobody_works(facts)
+
+
+def _if_nobody_works(facts: _Facts) -> Iterator[Reason]:
+    if facts.workers == 0:
+        yield Reason(
+            Why.NO_WORKER,
+            "No process that executes runs is alive. Start one: `holdfast serve` or `holdfast worker`.",
+        )
+
+
+def _why_in_line(facts: _Facts) -> Iterator[Reason]:
+    occupant = facts.occupant
+    behind = "another run" if occupant is None else f"run {occupant.id}, which is {occupant.status}"
+    yield Reason(
+        Why.QUEUED_BEHIND_RUN,
+        f"Its thread is occupied by {behind}; this run is number {facts.position} in line.",
+    )
+    if occupant is not None and occupant.status is RunStatus.WAITING:
+        yield Reason(
+            Why.THREAD_WAITING,
+            "The run that occupies the thread waits itself. Answer its tickets, or cancel it.",
+        )
+
+
+def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
+    if state.reason is WaitingReason.AGENT_VERSION_UNAVAILABLE:
+        yield Reason(
+            Why.AGENT_VERSION_UNAVAILABLE,
+            f"{state.message}. It goes on by itself once a worker has that version of its agent, "
+            "with its model and its tools; or cancel it, and retry it with the current version.",
+        )
+        return
+    if facts.has_answer:
+        yield from _on_its_way(facts)
+    if facts.open_tickets:
+        count = len(facts.open_tickets)
+        yield Reason(
+            Why.WAITING_FOR_TICKETS,
+            f"{count} {'ticket is' if count == 1 else 'tickets are'} open. "
+            f"Answer with POST /v1/runs/{facts.run.id}/decisions.",
+        )
+    elif state.reason is WaitingReason.BACKGROUND_TASKS:
+        yield Reason(Why.WAITING_FOR_TASKS, "Background tasks of its own are still at work.")
+    elif not facts.has_answer:
+        yield Reason(
+            Why.WAITING_FOR_EVENT, f"It waits for something from outside: {state.message}."
+        )
+
+
+def _next_attempt(facts: _Facts) -> datetime | None:
+    """When somebody will look at the run, as far as that has a time."""
+    if facts.due_at is not None or facts.owner is None or facts.owner.is_alive:
+        return facts.due_at
+    return facts.owner.heartbeat_at + timedelta(seconds=facts.patience)
+
+
+def _last_failure(run: RunRecord) -> Failure | None:
+    if isinstance(run.state, Done):
+        end = run.state.termination
+        return Failure(end.code, end.detail) if isinstance(end, Failed) else None
+    if run.losses:
+        return Failure(
+            "worker_lost", f"{run.losses} workers were lost over it since its last checkpoint."
+        )
+    return None

@@ -1,0 +1,56 @@
+"""Once: a command under a client's key takes effect once, and tells every repetition the same.
+
+The key is asked for before anything else and answered for in the same transaction as the effect. A
+refusal keeps nothing: under the same key the request may be tried again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from app.domain.errors import AnsweredBefore, Conflict, Invalid
+from app.domain.idempotency import IdempotencyKey, KeptAnswer
+from app.domain.principals import Principal
+from app.storage import idempotency
+from app.storage.database import Connection
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Once(Generic[T]):
+    """A client's key for a command, and how what came of it is told."""
+
+    key: IdempotencyKey
+    tell: Callable[[T], KeptAnswer]
+
+
+async def begin(connection: Connection, principal: Principal, once: Once[Any] | None) -> None:
+    """Take the key for this transaction; raises the first answer when there is one already."""
+    if once is None:
+        return
+    key = once.key
+    if not await idempotency.hold(connection, principal.tenant, principal.subject, key):
+        raise Conflict(
+            "idempotency_key_in_flight",
+            "A request with this Idempotency-Key is being answered. Send it again in a moment.",
+        )
+    kept = await idempotency.find(connection, principal.tenant, principal.subject, key)
+    if kept is None:
+        return
+    if kept.fingerprint != key.fingerprint:
+        raise Invalid(
+            "idempotency_key_reused",
+            "Another request was sent under this Idempotency-Key. Use a new key for a new request.",
+        )
+    raise AnsweredBefore(kept.answer)
+
+
+async def settle(
+    connection: Connection, principal: Principal, once: Once[T] | None, result: T
+) -> None:
+    """Keep what the client is told, for as long as somebody may repeat the request."""
+    if once is not None:
+        await idempotency.keep(
+            connection, principal.tenant, principal.subject, once.key, once.tell(result)
+        )

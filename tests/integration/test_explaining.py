@@ -1,0 +1,218 @@
+"""Explain: each way in which a run can stand still is told apart, by a code and in words."""
+
+import asyncio
+
+import pytest
+
+from app.clock import new_id
+from app.control.explain import Explanation, Why, explain
+from app.domain.errors import NotFound
+from app.domain.failures import FailureKind, failed
+from app.domain.ids import RunId, Tenant
+from app.domain.principals import Principal, Scope
+from app.llm.scripted import Fail, Gate, in_order, turn
+from tests.support.house import ANN, Replica, Run, an_agent, replica
+from tests.support.probes import Probe
+from tests.support.streams import Client
+
+pytestmark = pytest.mark.anyio
+
+
+async def explained(run: Run) -> Explanation:
+    return await explain(run.replica.desk, ANN, run.id)
+
+
+async def reasons(run: Run) -> list[Why]:
+    found = await explained(run)
+    assert all(reason.text.endswith(".") for reason in found.reasons)
+    return [reason.code for reason in found.reasons]
+
+
+async def reached(gate: Gate) -> None:
+    await asyncio.wait_for(gate.reached.wait(), 15)
+
+
+async def test_executing_and_behind_it(database_url: str) -> None:
+    gate = Gate()
+    script = in_order(turn(gate, "one"), turn("two"), turn("three"))
+    async with replica(database_url, an_agent(), script) as house:
+        first = await house.start()
+        await reached(gate)
+        behind = [await house.start(thread_id=first.thread_id) for _ in range(2)]
+        executing = await explained(first)
+        assert await reasons(first) == [Why.EXECUTING]
+        assert executing.owner is not None
+        assert (executing.owner.id, executing.owner.is_alive) == (house.me, True)
+        assert executing.queue_position is None
+        for place, run in enumerate(behind, 1):
+            found = await explained(run)
+            assert await reasons(run) == [Why.QUEUED_BEHIND_RUN]
+            assert (found.queue_position, found.active_run_id) == (place, first.id)
+        await first.cancel("enough")
+        gate.open.set()
+        await first.finished()
+        assert await reasons(first) == [Why.DONE]
+
+
+async def test_waiting_for_tickets_and_behind_that(database_url: str) -> None:
+    probe = Probe(asks=1)
+    script = in_order(turn(probe.call("c1"), probe.call("c2")), turn("there"), turn("next"))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        first = await house.start()
+        await first.finished()
+        second = await house.start(thread_id=first.thread_id)
+        found, behind = await explained(first), await explained(second)
+        assert await reasons(first) == [Why.WAITING_FOR_TICKETS]
+        assert await reasons(second) == [Why.QUEUED_BEHIND_RUN, Why.THREAD_WAITING]
+        assert [ticket.call_id for ticket in found.waiting_on] == ["c1"]
+        assert behind.waiting_on == found.waiting_on
+        assert "1 ticket is open" in found.reasons[0].text
+
+
+async def test_answered_and_on_its_way(database_url: str) -> None:
+    probe = Probe(asks=1)
+    script = in_order(turn(probe.call("c1")), turn("there"))
+    async with replica(database_url, an_agent(probe.tool), script, slots=1) as house:
+        run = await house.start()
+        await run.finished()
+        assert await house.worker.reserve_within(15)
+        await house.take_nothing_new()
+        await run.decide("c1", "approve")
+        found = await explained(run)
+        assert [reason.code for reason in found.reasons] == [Why.DELIVERY_QUEUED]
+        assert found.next_attempt_at is not None
+        house.worker.free()
+
+
+async def test_accepted_and_nobody_there_to_execute(database_url: str) -> None:
+    async with replica(database_url, an_agent(), in_order(turn("hi")), slots=1) as house:
+        assert house.worker.reserve()
+        await house.take_nothing_new()
+        run = await house.start(here=False)
+        assert await reasons(run) == [Why.DELIVERY_QUEUED]
+        await _forget(house)
+        assert await reasons(run) == [Why.DELIVERY_QUEUED, Why.NO_WORKER]
+        house.worker.free()
+
+
+async def test_lost_with_its_owner(database_url: str) -> None:
+    gate = Gate()
+    async with replica(database_url, an_agent(), in_order(turn(gate, "one"))) as house:
+        run = await house.start()
+        await reached(gate)
+        async with replica(database_url, an_agent(), in_order(turn("two"))) as witness:
+            await witness.take_nothing_new()
+            await house.kill()
+            found = await explained(witness.same(run))
+            assert [reason.code for reason in found.reasons] == [Why.OWNER_LOST]
+            assert found.owner is not None
+            assert not found.owner.is_alive
+            assert found.next_attempt_at is not None
+
+
+async def test_wanted_cancelled(database_url: str) -> None:
+    gate = Gate()
+    async with replica(database_url, an_agent(), in_order(turn(gate, "one"))) as house:
+        run = await house.start()
+        await reached(gate)
+        await house.database.hot.execute(
+            "UPDATE runs SET cancel_requested_at = now() WHERE id = $1", run.id
+        )
+        assert await reasons(run) == [Why.EXECUTING, Why.CANCEL_REQUESTED]
+        gate.open.set()
+        await run.finished()
+
+
+async def test_without_its_version(database_url: str) -> None:
+    probe = Probe(asks=1)
+    with_tool, without = an_agent(probe.tool), an_agent(id="other")
+    async with replica(database_url, with_tool, in_order(turn(probe.call("c1")))) as house:
+        run = await house.start()
+        await run.finished()
+    async with replica(database_url, without, in_order(turn("never"))) as house:
+        run = house.same(run)
+        await run.decide("c1", "approve")
+        await run.until("run_finish", 2)
+        found = await explained(run)
+        assert [reason.code for reason in found.reasons] == [Why.AGENT_VERSION_UNAVAILABLE]
+        assert "retry it with the current version" in found.reasons[0].text
+
+
+@pytest.mark.parametrize(
+    ("waiting_reason", "why"),
+    [
+        ("background_tasks", Why.WAITING_FOR_TASKS),
+        ("external_event", Why.WAITING_FOR_EVENT),
+    ],
+)
+async def test_waiting_for_something_that_is_no_ticket(
+    database_url: str, waiting_reason: str, why: Why
+) -> None:
+    probe = Probe(asks=1)
+    async with replica(
+        database_url, an_agent(probe.tool), in_order(turn(probe.call("c1")))
+    ) as house:
+        run = await house.start()
+        await run.finished()
+        await house.database.hot.execute(
+            "UPDATE runs SET waiting_reason = $2 WHERE id = $1", run.id, waiting_reason
+        )
+        await house.database.hot.execute(
+            "UPDATE tickets SET status = 'void' WHERE run_id = $1", run.id
+        )
+        assert await reasons(run) == [why]
+
+
+async def test_done_and_why(database_url: str) -> None:
+    script = in_order(turn(Fail(failed(FailureKind.CONTENT_FILTERED, "not this"))), turn("fine"))
+    async with replica(database_url, an_agent(), script) as house:
+        ended = []
+        for _ in range(2):
+            run = await house.start()
+            await run.finished()
+            assert await reasons(run) == [Why.DONE]
+            ended.append((await explained(run)).last_failure)
+    assert ended[0] is not None
+    assert ended[0].code == "content_filtered"
+    assert ended[1] is None
+
+
+async def test_lost_again_and_again(database_url: str) -> None:
+    gate = Gate()
+    async with replica(database_url, an_agent(), in_order(turn(gate, "one"))) as house:
+        run = await house.start()
+        await reached(gate)
+        await house.database.hot.execute("UPDATE runs SET losses = 2 WHERE id = $1", run.id)
+        failure = (await explained(run)).last_failure
+        gate.open.set()
+        await run.finished()
+    assert failure is not None
+    assert (failure.code, failure.detail[:9]) == ("worker_lost", "2 workers")
+
+
+async def test_nobody_elses(database_url: str) -> None:
+    async with replica(database_url, an_agent(), in_order(turn("hi"))) as house:
+        run = await house.start()
+        await run.finished()
+        stranger = Principal(Tenant("globex"), "eve", frozenset(Scope))
+        for who, run_id in ((stranger, run.id), (ANN, RunId(new_id()))):
+            with pytest.raises(NotFound, match="run_not_found"):
+                await explain(house.desk, who, run_id)
+
+
+async def test_an_explanation_over_http(client: Client) -> None:
+    started = await client.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await client.settled(started["run_id"])
+    found = await client.get(f"/v1/runs/{started['run_id']}/explain")
+    assert (found["state"], found["reasons"][0]["code"]) == ("waiting", "waiting_for_tickets")
+    assert [one["id"] for one in found["waiting_on"]] == [
+        one["id"] for one in waiting["waiting"]["tickets"]
+    ]
+    await client.decide(waiting, "approve")
+    await client.settled(started["run_id"])
+    found = await client.get(f"/v1/runs/{started['run_id']}/explain")
+    assert (found["state"], found["owner"], found["last_failure"]) == ("done", None, None)
+
+
+async def _forget(house: Replica) -> None:
+    await house.liveness.stop()

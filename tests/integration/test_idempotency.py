@@ -1,0 +1,245 @@
+"""Idempotency-Key over HTTP: one effect, one answer, and a key that no failure leaves stuck."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.control.once import Once, begin, settle
+from app.domain.errors import AnsweredBefore, Conflict, Invalid
+from app.domain.idempotency import IdempotencyKey, KeptAnswer
+from app.domain.principals import Principal, Scope
+from app.storage import idempotency
+from app.storage.database import Database
+from tests.integration.conftest import AGENTS
+from tests.support.house import ANN
+from tests.support.keys import Holder, write_keys
+from tests.support.problems import the_problem
+from tests.support.servers import Server, serving
+from tests.support.streams import EVENT_STREAM, Client, start_body
+
+pytestmark = pytest.mark.anyio
+
+APPROVAL = 'CALL risky {"what": "it"}'
+
+
+@pytest.fixture(scope="module")
+async def server(
+    served_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Server]:
+    holders = {"ours": Holder("acme"), "hers": Holder("acme"), "theirs": Holder("globex")}
+    keys = write_keys(tmp_path_factory.mktemp("keys") / "keys.toml", holders)
+    async with serving(
+        served_database, agents=AGENTS, api_keys_file=keys, max_queue_per_thread=1
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def client(server: Server) -> AsyncIterator[Client]:
+    async with server.client("ours") as ours:
+        yield ours
+
+
+async def post(client: Client, path: str, body: Any, key: str, **headers: str) -> httpx2.Response:
+    return await client.http.post(path, json=body, headers={"Idempotency-Key": key, **headers})
+
+
+def assert_replayed(again: httpx2.Response, first: httpx2.Response) -> None:
+    assert "idempotency-replayed" not in first.headers
+    assert again.headers["idempotency-replayed"] == "true"
+    assert (again.status_code, again.json()) == (first.status_code, first.json())
+    assert again.headers.get("location") == first.headers.get("location")
+
+
+async def runs_of(client: Client, thread_id: str) -> list[str]:
+    page = await client.get(f"/v1/threads/{thread_id}/runs")
+    return [run["run_id"] for run in page["items"]]
+
+
+# --- starts ---------------------------------------------------------------------------------------
+
+
+async def test_a_start_sent_twice_starts_one_run(client: Client) -> None:
+    body = start_body("quick", "hello")
+    first = await post(client, "/v1/runs", body, "start")
+    assert first.status_code == 202
+    run = first.json()
+    assert (await client.settled(run["run_id"]))["outcome"] == "succeeded"
+    again = await post(client, "/v1/runs", dict(reversed(body.items())), "start")
+    assert_replayed(again, first)
+    assert again.headers["location"] == f"/v1/runs/{run['run_id']}"
+    assert await runs_of(client, run["thread_id"]) == [run["run_id"]]
+
+
+async def test_a_streamed_start_sent_twice_is_heard_twice(client: Client) -> None:
+    heard = []
+    for _ in range(2):
+        response = await post(
+            client, "/v1/runs", start_body("quick", "hello"), "stream", **EVENT_STREAM
+        )
+        assert response.status_code == 200
+        heard.append([event async for event in _events(response)])
+    assert heard[0] == heard[1]
+    assert heard[0][-1]["event_type"] == "run_finish"
+    assert response.headers["idempotency-replayed"] == "true"
+    assert response.headers["content-location"] == f"/v1/runs/{heard[0][0]['run_id']}"
+
+
+async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
+    for line in response.text.splitlines():
+        if line.startswith("data:"):
+            yield json.loads(line.removeprefix("data:"))
+
+
+async def test_a_repetition_may_wait_for_the_run(client: Client) -> None:
+    body = start_body("talker", "one two three")
+    first = await post(client, "/v1/runs", body, "wait")
+    again = await post(client, "/v1/runs", body, "wait", Prefer="wait=20")
+    assert (again.status_code, again.json()["status"]) == (200, "done")
+    assert again.json()["run_id"] == first.json()["run_id"]
+    assert again.headers["idempotency-replayed"] == "true"
+
+
+async def test_a_key_is_looked_up_before_any_limit(client: Client) -> None:
+    """The thread is full by now, and the repetition doesn't care."""
+    waiting = await client.start("quick", APPROVAL)
+    body = start_body("quick", "hello", thread_id=waiting["thread_id"])
+    first = await post(client, "/v1/runs", body, "full")
+    assert first.json()["status"] == "created"
+    the_problem(await post(client, "/v1/runs", body, "fuller"), 429, "queue_full")
+    assert_replayed(await post(client, "/v1/runs", body, "full"), first)
+
+
+async def test_a_refusal_keeps_no_key(client: Client) -> None:
+    waiting = await client.start("quick", APPROVAL)
+    body = start_body("quick", "hello", thread_id=waiting["thread_id"], on_active="reject")
+    the_problem(await post(client, "/v1/runs", body, "again"), 409, "thread_busy")
+    path = f"/v1/runs/{waiting['run_id']}/cancel"
+    settled = await client.http.post(path, params={"wait": 20})
+    assert settled.status_code == 200, settled.text
+    accepted = await post(client, "/v1/runs", body, "again")
+    assert accepted.status_code == 202, accepted.text
+
+
+# --- decisions and cancels ------------------------------------------------------------------------
+
+
+async def test_a_decision_sent_twice_is_answered_the_same(client: Client) -> None:
+    started = await client.start("quick", APPROVAL)
+    [ticket] = (await client.settled(started["run_id"]))["waiting"]["tickets"]
+    path = f"/v1/runs/{started['run_id']}/decisions"
+    body = {"decisions": [{"ticket_id": ticket["id"], "action": "approve"}]}
+    first = await post(client, path, body, "decide")
+    assert first.json()["results"][0]["status"] == "accepted"
+    await client.settled(started["run_id"])
+    assert_replayed(await post(client, path, body, "decide"), first)
+
+
+async def test_a_cancel_sent_twice_is_answered_the_same(client: Client) -> None:
+    started = await client.start("quick", APPROVAL)
+    await client.settled(started["run_id"])
+    path = f"/v1/runs/{started['run_id']}/cancel"
+    first = await post(client, path, {"reason": "no"}, "cancel")
+    assert (first.status_code, first.json()["outcome"]) == (200, "cancelled")
+    assert_replayed(await post(client, path, {"reason": "no"}, "cancel"), first)
+
+
+async def test_a_repeated_cancel_may_wait_for_its_settling(client: Client) -> None:
+    started = await client.start("talker", "word " * 60)
+    path = f"/v1/runs/{started['run_id']}/cancel"
+    first = await post(client, path, {}, "wait for it")
+    assert first.status_code == 202
+    again = await post(client, f"{path}?wait=20", {}, "wait for it")
+    assert (again.status_code, again.json()["outcome"]) == (200, "cancelled")
+
+
+# --- what a key belongs to ------------------------------------------------------------------------
+
+
+async def test_another_request_under_the_same_key_is_refused(client: Client) -> None:
+    first = await post(client, "/v1/runs", start_body("quick", "hello"), "mine")
+    other = await post(client, "/v1/runs", start_body("quick", "goodbye"), "mine")
+    the_problem(other, 422, "idempotency_key_reused")
+    one, two = [(await client.start("quick", APPROVAL))["run_id"] for _ in range(2)]
+    await post(client, f"/v1/runs/{one}/cancel", {}, "mine")
+    other = await post(client, f"/v1/runs/{two}/cancel", {}, "mine")
+    the_problem(other, 422, "idempotency_key_reused")
+    assert first.status_code == 202
+
+
+async def test_a_key_is_its_senders_own(server: Server, client: Client) -> None:
+    body = start_body("quick", "hello")
+    started = {(await post(client, "/v1/runs", body, "shared")).json()["run_id"]}
+    for name in ("hers", "theirs"):
+        async with server.client(name) as other:
+            response = await post(other, "/v1/runs", body, "shared")
+            assert "idempotency-replayed" not in response.headers
+            started.add(response.json()["run_id"])
+    assert len(started) == 3
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "caf\xe9"])
+async def test_a_key_that_is_none_is_refused(client: Client, key: str) -> None:
+    response = await client.http.post(
+        "/v1/runs",
+        json=start_body("quick", "hello"),
+        headers=[(b"Idempotency-Key", key.encode("latin-1"))],
+    )
+    the_problem(response, 422, "invalid_request")
+
+
+# --- races and crashes ----------------------------------------------------------------------------
+
+KEY = IdempotencyKey(route="POST /v1/runs", key="k", fingerprint="f")
+
+
+def once(fingerprint: str = "f") -> Once[str]:
+    key = IdempotencyKey(route=KEY.route, key=KEY.key, fingerprint=fingerprint)
+    return Once(key, lambda said: KeptAnswer(200, said))
+
+
+async def test_a_key_in_flight_is_said_and_not_waited_for(database: Database) -> None:
+    async with database.transaction() as first:
+        await begin(first, ANN, once())
+        async with database.transaction() as second:
+            with pytest.raises(Conflict, match="idempotency_key_in_flight"):
+                await begin(second, ANN, once())
+            other = Principal(ANN.tenant, "somebody else", frozenset(Scope))
+            await begin(second, other, once())
+        await settle(first, ANN, once(), "yes")
+    async with database.transaction() as third:
+        with pytest.raises(AnsweredBefore) as again:
+            await begin(third, ANN, once())
+        with pytest.raises(Invalid, match="idempotency_key_reused"):
+            await begin(third, ANN, once("another"))
+    assert again.value.answer == KeptAnswer(200, "yes")
+
+
+async def test_a_process_that_dies_leaves_no_key_behind(database: Database) -> None:
+    """The server rolls back for a client that is gone, and lets its locks go."""
+
+    async def die() -> None:
+        async with database.transaction() as lost:
+            await begin(lost, ANN, once())
+            await settle(lost, ANN, once(), "never")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await die()
+    async with database.transaction() as next_one:
+        await begin(next_one, ANN, once("another"))
+
+
+async def test_answers_are_kept_for_a_while(database: Database) -> None:
+    async with database.transaction() as connection:
+        await begin(connection, ANN, once())
+        await settle(connection, ANN, once(), "yes")
+    async with database.transaction() as connection:
+        await idempotency.forget(connection, 60.0)
+        assert await idempotency.find(connection, ANN.tenant, ANN.subject, KEY) is not None
+    async with database.transaction() as connection:
+        await idempotency.forget(connection, 0.0)
+        assert await idempotency.find(connection, ANN.tenant, ANN.subject, KEY) is None
