@@ -18,7 +18,7 @@ from tests.support.playing import Fault, Player
         (lambda: runs_unmarked, "a call runs that no commit has marked"),
         (
             AppliesTwice,
-            "an answer is applied twice|a call (gets another answer|runs that nobody has allowed)",
+            "an answer is applied twice|a call (gets another answer|runs (again|that nobody has allowed))",
         ),
         (lambda: forgets_open_calls, "done, with calls that have no result"),
     ],

@@ -340,9 +340,11 @@ class Run:
     async def ended(self) -> list[Event]:
         """All that the run has said until it was done, however often it came to rest before."""
         count = 1
-        while (said := await self.finished(count))[-1]["termination"]["type"] == "suspended":
+        while True:
+            said = await self.finished(count)
+            if of_type(said, "run_finish")[-1]["termination"]["type"] != "suspended":
+                return said
             count += 1
-        return said
 
     async def now(self) -> RunRecord:
         async with self.replica.database.reading() as connection:
