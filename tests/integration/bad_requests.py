@@ -141,7 +141,7 @@ STARTS = [
     Bad("id that is no UUID", START, INVALID, start(run_id="run-1")),
     *(
         Bad(f"on_active {later}", START, INVALID, start(on_active=later))
-        for later in ("interrupt", "rollback", "steer")
+        for later in ("interrupt", "rollback")
     ),
     *(
         Bad(f"{name} isn't built", START, INVALID, start(**{name: value}))

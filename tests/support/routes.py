@@ -39,6 +39,10 @@ BODIES = {
     },
     ("POST", "/v1/runs/{run_id}/decision"): {"ticket_id": UNKNOWN, "action": "resume"},
     ("POST", "/v1/threads/{thread_id}/decision"): {"ticket_id": UNKNOWN, "action": "resume"},
+    ("POST", "/v1/runs/{run_id}/inputs"): {"messages": [{"role": "user", "content": "hello"}]},
+    ("POST", "/v1/threads/{thread_id}/messages"): {
+        "messages": [{"role": "user", "content": "hello"}]
+    },
     ("POST", "/v1/threads"): {"title": "mine"},
     ("PATCH", "/v1/threads/{thread_id}"): {"title": "mine now"},
     ("POST", "/v1/stream-tokens"): {"run_id": UNKNOWN},

@@ -1,0 +1,96 @@
+"""Inputs over HTTP: messages for a run that is there, by run and by thread."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from app.api.schemas.common import Problem, Uuid
+from app.api.schemas.inputs import InputsAcceptedOut, InputsIn, ThreadMessagesIn, accepted_out
+from app.api.schemas.messages import bounded
+from app.control.desk import Desk
+from app.control.inputs import Accepted, InputRequest, Target, ToRun, ToThread
+from app.control.once import Once
+from app.dispatch.launch import send_input
+from app.dispatch.worker import Worker
+from app.domain.idempotency import IdempotencyKey, KeptAnswer
+from app.domain.ids import AgentId, RunId, ThreadId
+from app.domain.principals import Principal
+from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
+from app.transport.headers import traceparent
+from app.transport.repetitions import KeyDep
+
+router = APIRouter(prefix="/v1")
+_problems: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "Not here"},
+    409: {"model": Problem, "description": "The run has ended, or is being cancelled"},
+    413: {"model": Problem, "description": "Too large"},
+    429: {"model": Problem, "description": "Too much waits for the run or the thread"},
+}
+
+
+@router.post("/runs/{run_id}/inputs", status_code=202, responses=_problems, tags=["runs"])
+async def send_messages_to_a_run(
+    run_id: Uuid,
+    body: InputsIn,
+    request: Request,
+    response: Response,
+    desk: DeskDep,
+    worker: WorkerDep,
+    principal: PrincipalDep,
+    key: KeyDep,
+) -> InputsAcceptedOut:
+    """Steer a run, or queue a new one behind it. What waits for people reads when it goes on."""
+    wanted = InputRequest(
+        messages=bounded(body.messages, desk.limits.message_bytes),
+        mode=body.mode,
+        traceparent=traceparent(request),
+    )
+    target = ToRun(RunId(run_id))
+    return await _send(desk, worker, principal, target, wanted, key, response)
+
+
+@router.post(
+    "/threads/{thread_id}/messages", status_code=202, responses=_problems, tags=["threads"]
+)
+async def send_messages_to_a_thread(
+    thread_id: Uuid,
+    body: ThreadMessagesIn,
+    request: Request,
+    response: Response,
+    desk: DeskDep,
+    worker: WorkerDep,
+    principal: PrincipalDep,
+    key: KeyDep,
+) -> InputsAcceptedOut:
+    """Queue a run on a thread, or steer the one that occupies it; where none does, one is started."""
+    wanted = InputRequest(
+        messages=bounded(body.messages, desk.limits.message_bytes),
+        mode=body.mode,
+        agent_id=None if body.agent_id is None else AgentId(body.agent_id),
+        traceparent=traceparent(request),
+    )
+    target = ToThread(ThreadId(thread_id))
+    return await _send(desk, worker, principal, target, wanted, key, response)
+
+
+async def _send(
+    desk: Desk,
+    worker: Worker | None,
+    principal: Principal,
+    target: Target,
+    wanted: InputRequest,
+    key: IdempotencyKey | None,
+    response: Response,
+) -> InputsAcceptedOut:
+    once = None if key is None else Once(key, _as_accepted)
+    accepted = await send_input(desk, worker, principal, target, wanted, once)
+    response.headers["Location"] = _place(accepted)
+    return accepted_out(accepted)
+
+
+def _as_accepted(accepted: Accepted) -> KeptAnswer:
+    return KeptAnswer(202, accepted_out(accepted).model_dump_json(), _place(accepted))
+
+
+def _place(accepted: Accepted) -> str:
+    return f"/v1/runs/{accepted.run.id}"

@@ -1,0 +1,247 @@
+"""The journey of somebody who has more to say while a run goes on, through two servers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.support.conditions import Effects
+from tests.support.problems import the_problem
+from tests.support.servers import serving
+from tests.support.streams import Client, start_body, types_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def both(shared_database_url: str, agents: Path) -> AsyncIterator[tuple[Client, Client]]:
+    async with AsyncExitStack() as stack:
+        clients = []
+        for _ in range(2):
+            one = await stack.enter_async_context(serving(shared_database_url, agents=agents))
+            clients.append(await stack.enter_async_context(one.client()))
+        yield clients[0], clients[1]
+
+
+def said(text: str, mode: str = "steer", **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "mode": mode, **more}
+
+
+async def texts(client: Client, thread_id: str) -> list[tuple[str, str]]:
+    page = await client.get(f"/v1/threads/{thread_id}/messages", limit=200)
+    return [
+        (message["role"], "".join(block.get("text", "") for block in message["content"]))
+        for message in page["items"]
+    ]
+
+
+# --- steer ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["run", "thread"])
+async def test_a_run_hears_of_more_before_its_next_step(
+    both: tuple[Client, Client], tmp_path: Path, by: str
+) -> None:
+    here, there = both
+    effects = Effects(tmp_path / "effects")
+    run = await here.start("quick", f'CALL look {{"file": "{effects.file}", "hold": true}}')
+    await effects.happened()
+    path = f"/v1/runs/{run['run_id']}/inputs"
+    if by == "thread":
+        path = f"/v1/threads/{run['thread_id']}/messages"
+    told = await there.post(path, said("and this"), 202)
+    assert (told["run_id"], told["status"]) == (run["run_id"], "running")
+    effects.release()
+    assert (await there.settled(run["run_id"]))["outcome"] == "succeeded"
+    log = await here.log(f"/v1/runs/{run['run_id']}")
+    [queued] = [event for event in log if event["event_type"] == "input_queued"]
+    assert [queued["input_id"]] == told["input_ids"]
+    assert [role for role, _ in await texts(here, run["thread_id"])] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
+    ]
+
+
+async def test_no_end_overlooks_what_was_accepted(both: tuple[Client, Client]) -> None:
+    """Whatever is said to a run just about to end is answered by it, or refused."""
+
+    async def race(n: int) -> int:
+        run = await both[n % 2].start("quick", "hello")
+        path = f"/v1/runs/{run['run_id']}/inputs"
+        sent = [
+            await both[(n + 1) % 2].http.post(path, json=said(f"more {m}")) for m in range(n % 4)
+        ]
+        done = await both[0].settled(run["run_id"])
+        assert done["outcome"] == "succeeded"
+        for answer in sent:
+            if answer.status_code != 202:
+                the_problem(answer, 409, "run_finished")
+        taken = [m for m, answer in enumerate(sent) if answer.status_code == 202]
+        log = await texts(both[1], run["thread_id"])
+        assert [text for role, text in log if role == "user"] == [
+            "hello",
+            *(f"more {m}" for m in taken),
+        ]
+        assert log[-1][0] == "assistant"
+        return len(taken)
+
+    for _ in range(3):
+        await asyncio.gather(*(race(n) for n in range(16)))
+
+
+async def test_a_run_that_waits_for_people_keeps_what_is_said(both: tuple[Client, Client]) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await there.settled(run["run_id"])
+    path = f"/v1/runs/{run['run_id']}/inputs"
+    told = await there.post(path, said("by the way"), 202)
+    assert told["status"] == "waiting"
+    assert (await here.run(run["run_id"]))["status"] == "waiting"
+    await here.decide(waiting, "approve")
+    assert (await there.settled(run["run_id"]))["outcome"] == "succeeded"
+    log = await texts(here, run["thread_id"])
+    assert ("user", "by the way") in log
+    assert log[-1][0] == "assistant"
+
+
+async def test_a_run_that_waits_for_its_tasks_is_woken(
+    both: tuple[Client, Client], tmp_path: Path
+) -> None:
+    here, there = both
+    effects = Effects(tmp_path / "effects")
+    run = await here.start("patient", f'CALL look {{"file": "{effects.file}", "hold": true}}')
+    await effects.happened()
+    assert (await here.settled(run["run_id"]))["status"] == "waiting"
+    async with there.events(f"/v1/runs/{run['run_id']}", follow=1) as stream:
+        await there.post(f"/v1/runs/{run['run_id']}/inputs", said("are you there?"), 202)
+        await stream.until("input_queued")
+        await stream.until("inference_complete")
+        effects.release()
+        await stream.rest()
+    assert (await here.run(run["run_id"]))["outcome"] == "succeeded"
+
+
+async def test_what_can_not_be_steered_says_why(
+    both: tuple[Client, Client], tmp_path: Path
+) -> None:
+    here, there = both
+    done = await here.start("quick", "hello")
+    await here.settled(done["run_id"])
+    refused = await there.http.post(f"/v1/runs/{done['run_id']}/inputs", json=said("more"))
+    the_problem(refused, 409, "run_finished")
+    effects = Effects(tmp_path / "effects")
+    held = await here.start("quick", f'CALL put {{"file": "{effects.file}", "hold": true}}')
+    behind = await here.start("quick", "hello", thread_id=held["thread_id"])
+    path = f"/v1/runs/{behind['run_id']}"
+    assert (await there.post(f"{path}/inputs", said("more"), 202))["status"] == "created"
+    await there.post(f"{path}/cancel")
+    the_problem(await here.http.post(f"{path}/inputs", json=said("more")), 409, "run_finished")
+    effects.release()
+    await here.settled(held["run_id"])
+
+
+# --- queue ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["run", "thread"])
+async def test_what_is_queued_is_a_run_in_line(both: tuple[Client, Client], by: str) -> None:
+    here, there = both
+    first = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(first["run_id"])
+    path = f"/v1/runs/{first['run_id']}/inputs"
+    if by == "thread":
+        path = f"/v1/threads/{first['thread_id']}/messages"
+    answer = await there.http.post(path, json=said("and then this", "queue"))
+    told = answer.json()
+    assert (answer.status_code, told["status"], len(told["input_ids"])) == (202, "created", 1)
+    assert answer.headers["location"] == f"/v1/runs/{told['run_id']}"
+    assert told["run_id"] != first["run_id"]
+    await here.decide(waiting, "approve")
+    assert (await there.settled(told["run_id"]))["outcome"] == "succeeded"
+    *_, asked, answered = await texts(here, first["thread_id"])
+    assert asked == ("user", "and then this")
+    assert answered[0] == "assistant"
+
+
+@pytest.mark.parametrize("mode", ["queue", "steer"])
+async def test_on_an_idle_thread_a_run_is_started(both: tuple[Client, Client], mode: str) -> None:
+    here, _ = both
+    thread = await here.post("/v1/threads", {}, 201)
+    path = f"/v1/threads/{thread['thread_id']}/messages"
+    refused = await here.http.post(path, json=said("hello", mode))
+    the_problem(refused, 422, "agent_required")
+    told = await here.post(path, said("hello", mode, agent_id="quick"), 202)
+    assert (await here.settled(told["run_id"]))["outcome"] == "succeeded"
+    again = await here.post(path, said("hello again", mode), 202)
+    assert (await here.settled(again["run_id"]))["agent_id"] == "quick"
+    unknown = await here.http.post(f"/v1/threads/{uuid4()}/messages", json=said("hello", mode))
+    the_problem(unknown, 404, "thread_not_found")
+
+
+@pytest.mark.parametrize("mode", ["resume_open_run", "shout"])
+async def test_a_mode_that_is_none_is_refused(both: tuple[Client, Client], mode: str) -> None:
+    run = await both[0].start("quick", "hello")
+    refused = await both[0].http.post(f"/v1/runs/{run['run_id']}/inputs", json=said("x", mode))
+    the_problem(refused, 422, "invalid_request")
+    await both[0].settled(run["run_id"])
+
+
+# --- sent twice -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["queue", "steer"])
+async def test_what_is_sent_twice_under_a_key_is_read_once(
+    both: tuple[Client, Client], mode: str
+) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(run["run_id"])
+    path, headers = f"/v1/runs/{run['run_id']}/inputs", {"Idempotency-Key": str(uuid4())}
+    first, again = [
+        await one.http.post(path, json=said("once", mode), headers=headers) for one in both
+    ]
+    assert again.headers["idempotency-replayed"] == "true"
+    assert (again.status_code, again.json()) == (first.status_code, first.json())
+    await there.decide(waiting, "approve")
+    await here.settled(first.json()["run_id"])
+    log = await texts(here, run["thread_id"])
+    assert log.count(("user", "once")) == 1
+
+
+# --- one thread, many starts ----------------------------------------------------------------------
+
+
+async def test_of_many_starts_that_steer_one_runs_and_reads_them_all(
+    both: tuple[Client, Client], tmp_path: Path
+) -> None:
+    effects = Effects(tmp_path / "effects")
+    call = f'CALL look {{"file": "{effects.file}", "hold": true}}'
+    thread_id = (await both[0].post("/v1/threads", {}, 201))["thread_id"]
+    bodies = [
+        start_body("quick", f"{n} {call}", thread_id=thread_id, on_active="steer")
+        for n in range(20)
+    ]
+    runs = await asyncio.gather(
+        *(both[n % 2].post("/v1/runs", body, 202) for n, body in enumerate(bodies))
+    )
+    assert len({run["run_id"] for run in runs}) == 1
+    await effects.happened()
+    effects.release()
+    assert (await both[1].settled(runs[0]["run_id"]))["outcome"] == "succeeded"
+    log = await both[0].log(f"/v1/threads/{thread_id}")
+    assert types_of(log).count("run_created") == 1
+    assert types_of(log).count("input_queued") == 19
+    heard = [text for role, text in await texts(both[0], thread_id) if role == "user"]
+    assert sorted(heard) == sorted(body["messages"][0]["content"] for body in bodies)
+
+
+async def test_a_start_that_steers_can_not_name_its_run(both: tuple[Client, Client]) -> None:
+    body = start_body("quick", "hello", on_active="steer", run_id=str(uuid4()))
+    the_problem(await both[0].http.post("/v1/runs", json=body), 422, "invalid_request")
