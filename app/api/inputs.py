@@ -1,20 +1,30 @@
 """Inputs over HTTP: messages for a run that is there, by run and by thread."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from app.api.schemas.common import Problem, Uuid
-from app.api.schemas.inputs import InputsAcceptedOut, InputsIn, ThreadMessagesIn, accepted_out
+from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Uuid
+from app.api.schemas.inputs import (
+    InputsAcceptedOut,
+    InputsIn,
+    ThreadMessagesIn,
+    WaitingInputOut,
+    accepted_out,
+    waiting_input_out,
+)
 from app.api.schemas.messages import bounded
+from app.control import unread
 from app.control.desk import Desk
 from app.control.inputs import Accepted, InputRequest, Target, ToRun, ToThread
 from app.control.once import Once
 from app.dispatch.launch import send_input
 from app.dispatch.worker import Worker
 from app.domain.idempotency import IdempotencyKey, KeptAnswer
-from app.domain.ids import AgentId, RunId, ThreadId
+from app.domain.ids import AgentId, InputId, RunId, ThreadId
+from app.domain.inputs import InputStatus
 from app.domain.principals import Principal
+from app.transport import cursors
 from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
 from app.transport.headers import traceparent
 from app.transport.repetitions import KeyDep
@@ -71,6 +81,62 @@ async def send_messages_to_a_thread(
     )
     target = ToThread(ThreadId(thread_id))
     return await _send(desk, worker, principal, target, wanted, key, response)
+
+
+@router.get(
+    "/threads/{thread_id}/inputs",
+    responses={
+        400: {"model": Problem, "description": "Bad cursor"},
+        404: {"model": Problem, "description": "Not here"},
+    },
+    tags=["threads"],
+)
+async def list_inputs(
+    thread_id: Uuid,
+    desk: DeskDep,
+    principal: PrincipalDep,
+    status: Annotated[
+        InputStatus,
+        Query(
+            description="Still waiting, taken by its run, or taken back and left over at an end."
+        ),
+    ] = InputStatus.PENDING,
+    cursor: ListCursor = None,
+    limit: ListLimit = 50,
+) -> Page[WaitingInputOut]:
+    """Messages that wait for runs of the thread, oldest first."""
+    query = {"list": f"inputs of {thread_id}", "status": status.value}
+    place = cursors.decode(query, cursor)
+    found = await unread.input_page(
+        desk,
+        principal,
+        ThreadId(thread_id),
+        status,
+        after=None if place is None else (place[0], InputId(place[1])),
+        limit=limit + 1,
+    )
+    return Page[WaitingInputOut].of(
+        found,
+        limit,
+        show=waiting_input_out,
+        cursor=lambda waiting: cursors.encode(query, waiting.created_at, waiting.id),
+    )
+
+
+@router.delete(
+    "/threads/{thread_id}/inputs/{input_id}",
+    status_code=204,
+    responses={
+        404: {"model": Problem, "description": "Not here"},
+        409: {"model": Problem, "description": "Its run has taken it"},
+    },
+    tags=["threads"],
+)
+async def take_an_input_back(
+    thread_id: Uuid, input_id: Uuid, desk: DeskDep, principal: PrincipalDep
+) -> None:
+    """Take back a message that no run has read. A run that was to read nothing else is cancelled."""
+    await unread.take_back(desk, principal, ThreadId(thread_id), InputId(input_id))
 
 
 async def _send(

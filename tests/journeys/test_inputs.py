@@ -245,3 +245,77 @@ async def test_of_many_starts_that_steer_one_runs_and_reads_them_all(
 async def test_a_start_that_steers_can_not_name_its_run(both: tuple[Client, Client]) -> None:
     body = start_body("quick", "hello", on_active="steer", run_id=str(uuid4()))
     the_problem(await both[0].http.post("/v1/runs", json=body), 422, "invalid_request")
+
+
+# --- what waits -----------------------------------------------------------------------------------
+
+
+async def test_what_waits_is_listed_and_can_be_taken_back(both: tuple[Client, Client]) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(run["run_id"])
+    to_run, thread = f"/v1/runs/{run['run_id']}/inputs", f"/v1/threads/{run['thread_id']}"
+    sent = [await here.post(to_run, said(text), 202) for text in ("one", "two", "three")]
+    behind = await here.post(f"{thread}/messages", said("four", "queue"), 202)
+    ids = [one["input_ids"][0] for one in [*sent, behind]]
+    page = await there.get(f"{thread}/inputs", limit=3)
+    rest = await there.get(f"{thread}/inputs", limit=3, cursor=page["next_cursor"])
+    items = [*page["items"], *rest["items"]]
+    assert [item["id"] for item in items] == ids
+    assert [item["run_id"] for item in items] == [run["run_id"]] * 3 + [behind["run_id"]]
+    assert items[0]["message"]["content"] == [{"type": "text", "text": "one"}]
+    for _ in range(2):
+        gone = await there.http.delete(f"{thread}/inputs/{ids[1]}")
+        assert gone.status_code == 204
+    await here.decide(waiting, "approve")
+    assert (await here.settled(behind["run_id"]))["outcome"] == "succeeded"
+    users = [text for role, text in await texts(there, run["thread_id"]) if role == "user"]
+    assert users[1:] == ["one", "three", "four"]
+    assert (await here.get(f"{thread}/inputs"))["items"] == []
+    taken = (await here.get(f"{thread}/inputs", status="consumed"))["items"]
+    assert [item["id"] for item in taken] == [ids[0], ids[2], ids[3]]
+    log = (await here.get(f"{thread}/messages"))["items"]
+    assert [message["id"] for message in log if message["seq"] == taken[0]["seq"]] == [
+        taken[0]["message"]["id"]
+    ]
+    late = await there.http.delete(f"{thread}/inputs/{ids[0]}")
+    the_problem(late, 409, "already_consumed")
+    unknown = await there.http.delete(f"{thread}/inputs/{uuid4()}")
+    the_problem(unknown, 404, "input_not_found")
+
+
+async def test_a_run_with_nothing_left_to_read_is_cancelled(both: tuple[Client, Client]) -> None:
+    here, there = both
+    first = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(first["run_id"])
+    thread = f"/v1/threads/{first['thread_id']}"
+    behind = await here.post(f"{thread}/messages", said("never mind", "queue"), 202)
+    [input_id] = behind["input_ids"]
+    assert (await there.http.delete(f"{thread}/inputs/{input_id}")).status_code == 204
+    assert (await here.run(behind["run_id"]))["outcome"] == "cancelled"
+    assert (await here.get(thread))["queue_length"] == 0
+    await here.decide(waiting, "approve")
+    assert (await here.settled(first["run_id"]))["outcome"] == "succeeded"
+
+
+async def test_what_is_taken_back_is_not_answered(both: tuple[Client, Client]) -> None:
+    """At any moment: a message is read and answered, or neither."""
+
+    async def race(n: int) -> None:
+        run = await both[0].start("quick", "hello")
+        path, thread = f"/v1/runs/{run['run_id']}/inputs", f"/v1/threads/{run['thread_id']}"
+        sent = await both[n % 2].http.post(path, json=said("more"))
+        gone = False
+        if sent.status_code == 202:
+            [input_id] = sent.json()["input_ids"]
+            gone = (await both[1].http.delete(f"{thread}/inputs/{input_id}")).status_code == 204
+        assert (await both[0].settled(run["run_id"]))["outcome"] == "succeeded"
+        roles = [role for role, _ in await texts(both[1], run["thread_id"])]
+        asked = 1 + (sent.status_code == 202 and not gone)
+        assert roles.count("user") == asked
+        # Read at once, both may have one answer; nothing is answered twice.
+        assert roles[-1] == "assistant"
+        assert 1 <= roles.count("assistant") <= asked
+
+    for _ in range(3):
+        await asyncio.gather(*(race(n) for n in range(16)))

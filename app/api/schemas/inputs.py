@@ -1,13 +1,15 @@
 """Inputs, as clients send them and see them wait."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import AliasChoices, Field
 from pydantic.config import JsonDict
 
-from app.api.schemas.common import Answer, Request, Str
+from app.api.schemas.common import Answer, Request, Str, Time
 from app.api.schemas.messages import NewMessage
 from app.control.inputs import Accepted, InputMode
+from app.domain.inputs import Input
+from app.domain.messages import message_to_json
 
 _EXAMPLE: JsonDict = {
     "messages": [{"role": "user", "content": "Leave the newest one, please"}],
@@ -57,4 +59,28 @@ def accepted_out(accepted: Accepted) -> InputsAcceptedOut:
         run_id=accepted.run.id,
         thread_id=accepted.run.thread_id,
         status=accepted.run.status.value,
+    )
+
+
+class WaitingInputOut(Answer):
+    """A message that waits for its run, or did. One that was taken has its place in the log."""
+
+    id: str
+    run_id: str
+    thread_id: str
+    status: Literal["pending", "consumed", "retracted"]
+    message: dict[str, Any]
+    seq: int | None = Field(description="Its place in the thread's log, once it was taken.")
+    created_at: Time
+
+
+def waiting_input_out(waiting: Input) -> WaitingInputOut:
+    return WaitingInputOut(
+        id=waiting.id,
+        run_id=waiting.run_id,
+        thread_id=waiting.thread_id,
+        status=waiting.status.value,
+        message=message_to_json(waiting.message),
+        seq=waiting.consumed_seq,
+        created_at=waiting.created_at,
     )

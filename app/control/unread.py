@@ -1,0 +1,73 @@
+"""Unread: messages that wait for their runs, listed and taken back.
+
+Whoever takes a message holds the thread's lock, and so does whoever takes one back: it is either in the
+log or will never be.
+"""
+
+from datetime import datetime
+
+from app.control.cancel import wish
+from app.control.desk import Desk
+from app.control.reading import run_not_found, thread_not_found
+from app.domain.errors import Conflict, NotFound
+from app.domain.ids import InputId, ThreadId
+from app.domain.inputs import Input, InputStatus
+from app.domain.principals import Principal, Scope
+from app.domain.runs import RunRecord, RunStatus
+from app.storage import inputs, runs, threads
+
+
+async def input_page(
+    desk: Desk,
+    principal: Principal,
+    thread_id: ThreadId,
+    status: InputStatus,
+    *,
+    after: tuple[datetime, InputId] | None,
+    limit: int,
+) -> list[Input]:
+    """What was sent to a thread and stands in one of the statuses, oldest first."""
+    principal.require(Scope.RUNS_READ)
+    async with desk.database.reading() as connection:
+        if await threads.get(connection, principal.tenant, thread_id) is None:
+            raise thread_not_found(thread_id)
+        return await inputs.page(
+            connection, principal.tenant, thread_id, status, after=after, limit=limit
+        )
+
+
+async def take_back(
+    desk: Desk, principal: Principal, thread_id: ThreadId, input_id: InputId
+) -> None:
+    """Let no run read a message; once taken back, it stays so."""
+    principal.require(Scope.RUNS_WRITE)
+    tenant = principal.tenant
+    async with desk.outgoing.transaction() as transaction:
+        connection = transaction.connection
+        thread = await threads.lock(connection, tenant, thread_id)
+        if thread is None:
+            raise thread_not_found(thread_id)
+        found = await inputs.find(connection, tenant, thread_id, input_id)
+        if found is None:
+            raise NotFound("input_not_found", f"This thread has no input {input_id}.")
+        if found.status is InputStatus.CONSUMED:
+            raise Conflict(
+                "already_consumed",
+                f"Run {found.run_id} has taken this message into the log; send another one instead.",
+                run_id=found.run_id,
+                seq=found.consumed_seq,
+            )
+        if found.status is InputStatus.RETRACTED:
+            return
+        record = await runs.lock(connection, tenant, found.run_id)
+        if record is None:
+            raise run_not_found(found.run_id)
+        if _is_all_it_has(record):
+            await wish(transaction, principal, thread, record, "Its only message was taken back.")
+        else:
+            await inputs.retract_one(connection, tenant, record.id, input_id)
+
+
+def _is_all_it_has(record: RunRecord) -> bool:
+    """Whether the run would begin with nothing to read."""
+    return record.status is RunStatus.CREATED and record.input is None and record.unread_inputs == 1
