@@ -8,6 +8,7 @@ from typing import TypeAlias, assert_never
 from app import telemetry
 from app.clock import new_id
 from app.control.desk import Desk
+from app.control.interrupt import Interruption, announce
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found, thread_not_found
 from app.control.start import (
@@ -31,13 +32,18 @@ from app.storage.runs import RunKey
 
 
 class InputMode(StrEnum):
-    """Who is to read the messages: a new run in line, or the one that is there."""
+    """Who is to read the messages: a new run in line, the one that is there, or one in its place."""
 
     QUEUE = "queue"
     STEER = "steer"
+    INTERRUPT_THEN_QUEUE = "interrupt_then_queue"
 
 
-_ON_ACTIVE = {InputMode.QUEUE: OnActive.ENQUEUE, InputMode.STEER: OnActive.STEER}
+_ON_ACTIVE = {
+    InputMode.QUEUE: OnActive.ENQUEUE,
+    InputMode.STEER: OnActive.STEER,
+    InputMode.INTERRUPT_THEN_QUEUE: OnActive.INTERRUPT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,7 @@ class Accepted:
     input_ids: Sequence[InputId]
     to_claim: RunKey | None = None
     """The run, when it can go on and no delivery says so."""
+    interrupted: Interruption | None = None
 
 
 async def send(
@@ -104,6 +111,7 @@ async def send(
                 desk, principal, transaction, thread_id, request, deliver=deliver
             )
         await settle(connection, principal, once, accepted)
+    await announce(desk, principal, accepted.interrupted)
     return accepted
 
 
@@ -146,10 +154,10 @@ async def _start(
     )
     agent_id = start.agent_id or await agent_of_thread(connection, tenant, start)
     run = new_run(desk, principal, start, agent_id)
-    started = await stand_in_line(desk, transaction, run, start, deliver=deliver)
+    started = await stand_in_line(desk, principal, transaction, run, start, deliver=deliver)
     if started is None:
         raise RuntimeError(f"the new id {run_id} is taken")
     if isinstance(started, Joined):
         return Accepted(started.record, started.input_ids)
     telemetry.runs_started.labels(agent_id).inc()
-    return Accepted(started.record, started.input_ids, started.to_claim)
+    return Accepted(started.record, started.input_ids, started.to_claim, started.interrupted)

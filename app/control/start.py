@@ -1,13 +1,14 @@
 """Start a run: here and now when this process has room and the thread is free, otherwise in line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from app import telemetry
 from app.clock import new_id
 from app.control.desk import Desk
+from app.control.interrupt import Interruption, announce, interrupt
 from app.control.once import Once, begin, settle
 from app.control.reading import thread_not_found
 from app.control.steer import obstacle, steer
@@ -49,6 +50,8 @@ class OnActive(StrEnum):
 
     ENQUEUE = "enqueue"
     REJECT = "reject"
+    INTERRUPT = "interrupt"
+    """The run that is there is cancelled; the new one stands in line behind those that do already."""
     STEER = "steer"
     """The messages go to the run that is there."""
 
@@ -101,6 +104,8 @@ class InLine:
     to_claim: RunKey | None = None
     """The run, when it can go on and no delivery says so."""
     input_ids: tuple[InputId, ...] = ()
+    interrupted: Interruption | None = None
+    """The run that makes way for it, when its worker should hear of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +159,15 @@ async def start(
     if (existing := await _look_for_existing(desk, tenant, request)) is not None:
         return existing
     async with desk.outgoing.transaction() as transaction:
-        started_or_taken = await stand_in_line(desk, transaction, run, request, deliver=True)
+        started_or_taken = await stand_in_line(
+            desk, principal, transaction, run, request, deliver=True
+        )
     if started_or_taken is None:
         existing = await _look_for_existing(desk, tenant, request)
         if existing is None:
             raise RuntimeError(f"run {run.id} is taken and isn't there")
         return existing
-    _count(started_or_taken)
+    await _make_known(desk, principal, started_or_taken)
     return started_or_taken
 
 
@@ -183,18 +190,23 @@ async def _start_once(
             run = new_run(desk, principal, request, agent_id)
             if request.frontend_tools:
                 await _check_names(desk, run, request.frontend_tools)
-            started = await stand_in_line(desk, transaction, run, request, deliver=deliver)
+            started = await stand_in_line(
+                desk, principal, transaction, run, request, deliver=deliver
+            )
         if started is None:
             started = await _existing(connection, tenant, request)
         if started is None:
             raise RuntimeError(f"run {request.run_id} is taken and isn't there")
         await settle(connection, principal, once, started.record)
-    _count(started)
+    await _make_known(desk, principal, started)
     return started
 
 
-def _count(started: InLine | Joined | Existing) -> None:
+async def _make_known(
+    desk: Desk, principal: Principal, started: InLine | Joined | Existing
+) -> None:
     if isinstance(started, InLine):
+        await announce(desk, principal, started.interrupted)
         telemetry.runs_started.labels(started.record.agent_id).inc()
 
 
@@ -302,6 +314,7 @@ async def _existing(
 
 async def stand_in_line(
     desk: Desk,
+    principal: Principal,
     transaction: Transaction,
     run: NewRun,
     request: StartRequest,
@@ -330,7 +343,12 @@ async def stand_in_line(
         joined = await _join(transaction, run, thread.open_run_id)
         if joined is not None:
             return joined
-    return await queue_up(desk, transaction, thread, run, deliver=deliver)
+    line = await queue_up(desk, transaction, thread, run, deliver=deliver)
+    if line is None or request.on_active is not OnActive.INTERRUPT:
+        return line
+    interrupted = await interrupt(transaction, principal, thread, run.id)
+    record = await runs.get(connection, run.tenant, run.id)
+    return replace(line, record=record or line.record, interrupted=interrupted)
 
 
 async def _join(transaction: Transaction, run: NewRun, open_run_id: RunId) -> Joined | None:

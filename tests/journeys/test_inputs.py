@@ -242,6 +242,63 @@ async def test_of_many_starts_that_steer_one_runs_and_reads_them_all(
     assert sorted(heard) == sorted(body["messages"][0]["content"] for body in bodies)
 
 
+async def test_of_many_starts_that_interrupt_the_last_is_heard_out(
+    both: tuple[Client, Client], tmp_path: Path
+) -> None:
+    effects = Effects(tmp_path / "effects")
+    call = f'CALL look {{"file": "{effects.file}", "hold": true}}'
+    held = await both[0].start("quick", call)
+    thread_id = held["thread_id"]
+    await effects.happened()
+    body = start_body("quick", call, thread_id=thread_id, on_active="interrupt")
+    runs = await asyncio.gather(*(both[n % 2].post("/v1/runs", body, 202) for n in range(20)))
+    assert (await both[0].settled(held["run_id"]))["outcome"] == "cancelled"
+    effects.release()
+    done = {run["run_id"]: await both[1].settled(run["run_id"]) for run in runs}
+    log = await both[0].log(f"/v1/threads/{thread_id}")
+    created = [event["run_id"] for event in log if event["event_type"] == "run_created"]
+    assert set(created[1:]) == set(done)
+    assert {run["outcome"] for run in done.values()} <= {"succeeded", "cancelled"}
+    assert done[created[-1]]["outcome"] == "succeeded"
+    begun = [event["run_id"] for event in log if event["event_type"] == "run_start"]
+    assert begun == [run_id for run_id in created if run_id in begun]
+    after = await both[0].get(f"/v1/threads/{thread_id}")
+    assert (after["open_run_id"], after["queue_length"]) == (None, 0)
+
+
+@pytest.mark.parametrize("way", ["start", "inputs"])
+async def test_a_run_that_waits_makes_way_at_once(both: tuple[Client, Client], way: str) -> None:
+    here, there = both
+    first = await here.start("quick", 'CALL risky {"what": "it"}')
+    await here.settled(first["run_id"])
+    if way == "start":
+        body = start_body("quick", "no", thread_id=first["thread_id"], on_active="interrupt")
+        second = await there.post("/v1/runs", body, 202)
+    else:
+        path = f"/v1/runs/{first['run_id']}/inputs"
+        second = await there.post(path, said("no", "interrupt_then_queue"), 202)
+    assert (await here.run(first["run_id"]))["outcome"] == "cancelled"
+    assert (await here.settled(second["run_id"]))["outcome"] == "succeeded"
+    reason = (await here.run(first["run_id"]))["termination"]
+    assert second["run_id"] in str(reason)
+
+
+async def test_an_interrupted_run_makes_way_for_those_in_line(
+    both: tuple[Client, Client],
+) -> None:
+    here, there = both
+    first = await here.start("quick", 'CALL risky {"what": "it"}')
+    await here.settled(first["run_id"])
+    place = {"thread_id": first["thread_id"]}
+    second = await there.start("quick", 'CALL risky {"what": "this"}', **place)
+    third = await there.start("quick", "hello", **place, on_active="interrupt")
+    assert third["status"] == "created"
+    waiting = await here.settled(second["run_id"])
+    assert waiting["status"] == "waiting"
+    await here.decide(waiting, "approve")
+    assert (await here.settled(third["run_id"]))["outcome"] == "succeeded"
+
+
 async def test_a_start_that_steers_can_not_name_its_run(both: tuple[Client, Client]) -> None:
     body = start_body("quick", "hello", on_active="steer", run_id=str(uuid4()))
     the_problem(await both[0].http.post("/v1/runs", json=body), 422, "invalid_request")

@@ -26,7 +26,8 @@ class InputsIn(Request):
     mode: InputMode = Field(
         InputMode.QUEUE,
         description="`queue`: a new run reads them, in line behind the others; `steer`: the run that "
-        "is there does, before its next step.",
+        "is there does, before its next step; `interrupt_then_queue`: as `queue`, and the run that "
+        "occupies the thread is cancelled.",
     )
 
 

@@ -88,8 +88,8 @@ class StartIn(Request):
     messages: list[NewMessage] = Field(min_length=1, max_length=1000)
     on_active: OnActive = Field(
         OnActive.ENQUEUE,
-        description="When another run occupies the thread: wait behind it, be refused, or let it have "
-        "the messages and be told of that run.",
+        description="When another run occupies the thread: wait behind it, be refused, have it "
+        "cancelled and wait in line, or let it have the messages and be told of that run.",
     )
     if_thread_missing: IfThreadMissing = IfThreadMissing.CREATE
     metadata: Metadata = Field(default_factory=dict)
