@@ -8,6 +8,8 @@ the time, whichever has the run's lock first counts.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import structlog
+
 from app.control.cancel import end_at_rest
 from app.control.desk import Desk
 from app.domain.events import CancelRequested, TicketExpired, TicketReminder
@@ -19,7 +21,10 @@ from app.domain.tickets import Ticket
 from app.domain.times import wire_time
 from app.events.outgoing import Transaction
 from app.storage import deliveries, runs, threads, tickets
+from app.storage.database import DATABASE_AWAY
 from app.storage.runs import RunKey
+
+log = structlog.get_logger(__name__)
 
 ON_ITS_BEHALF = "expiry"
 """Who has wished for the end of a run whose ticket nobody answered."""
@@ -42,7 +47,13 @@ async def look_at_the_clock(desk: Desk, limit: int) -> Seen:
         due = await tickets.runs_with_due(connection, limit)
     seen = Seen()
     for tenant, thread_id, run_id in due:
-        seen += await _look_at_run(desk, tenant, thread_id, run_id)
+        try:
+            seen += await _look_at_run(desk, tenant, thread_id, run_id)
+        except DATABASE_AWAY:
+            raise
+        except Exception:
+            # One run that can't be dealt with mustn't keep all others waiting.
+            log.exception("deadline_failed", tenant=tenant, run_id=run_id)
     return seen
 
 

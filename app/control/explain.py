@@ -91,8 +91,10 @@ class _Facts:
         return tuple(one for one in self.unsettled if one.status is TicketStatus.OPEN)
 
     @property
-    def has_answer(self) -> bool:
-        return any(one.status is not TicketStatus.OPEN for one in self.unsettled)
+    def has_news(self) -> bool:
+        """Something has come that lets a waiting run go on."""
+        answered = any(one.status is not TicketStatus.OPEN for one in self.unsettled)
+        return answered or self.run.unread_inputs > 0
 
 
 async def explain(desk: Desk, principal: Principal, run_id: RunId) -> Explanation:
@@ -158,10 +160,12 @@ def _reasons(facts: _Facts) -> Iterator[Reason]:
         case _:
             assert_never(state)
     if facts.run.cancel_requested_at is not None:
-        yield Reason(
-            Why.CANCEL_REQUESTED,
-            "Somebody wants it cancelled; whoever executes it ends it at the next safe point.",
+        what_next = (
+            "nobody executes it, so cancelling it again ends it at once."
+            if isinstance(state, Waiting) and not facts.has_news
+            else "whoever executes it ends it at the next safe point."
         )
+        yield Reason(Why.CANCEL_REQUESTED, f"Somebody wants it cancelled; {what_next}")
 
 
 def _why_running(facts: _Facts) -> Iterator[Reason]:
@@ -220,18 +224,21 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
             "with its model and its tools; or cancel it, and retry it with the current version.",
         )
         return
-    if facts.has_answer:
+    if facts.has_news:
         yield from _on_its_way(facts)
-    if facts.open_tickets:
-        count = len(facts.open_tickets)
+    if tickets_open := len(facts.open_tickets):
         yield Reason(
             Why.WAITING_FOR_TICKETS,
-            f"{count} {'ticket is' if count == 1 else 'tickets are'} open. "
+            f"{tickets_open} {'ticket is' if tickets_open == 1 else 'tickets are'} open. "
             f"Answer with POST /v1/runs/{facts.run.id}/decisions.",
         )
-    elif state.reason is WaitingReason.BACKGROUND_TASKS:
-        yield Reason(Why.WAITING_FOR_TASKS, "Background tasks of its own are still at work.")
-    elif not facts.has_answer:
+    if tasks_open := facts.run.open_tasks:
+        yield Reason(
+            Why.WAITING_FOR_TASKS,
+            f"{tasks_open} {'task of its is' if tasks_open == 1 else 'tasks of its are'} still at "
+            f"work in the background: GET /v1/runs/{facts.run.id}/tasks.",
+        )
+    if not (facts.has_news or tickets_open or tasks_open):
         yield Reason(
             Why.WAITING_FOR_EVENT, f"It waits for something from outside: {state.message}."
         )

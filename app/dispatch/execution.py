@@ -39,8 +39,9 @@ from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
 from app.runtime.cancellation import Interruption
 from app.runtime.compaction import NOTHING, Begin, Compaction
 from app.runtime.context import ActiveRun, Start
+from app.runtime.endings import Ending, Finished, HandedOver, Suspended, fail
 from app.runtime.handoff import agent_at_work
-from app.runtime.loop import Ending, Finished, HandedOver, Suspended, advance, fail, write_off
+from app.runtime.loop import advance, write_off
 from app.storage import deliveries, events, messages, rules, runs, tickets, tool_calls
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.runs import RunKey

@@ -6,74 +6,40 @@ The same path whoever listens and wherever it begins. Each turn of it ends in a 
 between two commits may be lost and is done again, except what has been marked as begun.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias, assert_never
-
-import structlog
+from typing import assert_never
 
 from app import telemetry
-from app.domain.checkpoints import CheckpointAnswer, DecidedMeanwhile, Saved
-from app.domain.errors import OwnershipLost, PluginFailed
-from app.domain.events import RunFinish, RunStart, StepStart, StreamReset
+from app.domain.errors import OwnershipLost
+from app.domain.events import RunStart, StepStart, StreamReset
 from app.domain.identity import run_identity
-from app.domain.messages import Message, Role, Text, ToolCall, Visibility
-from app.domain.runs import (
-    AWAITING_TASKS,
-    MAX_ROUNDS,
-    SUSPENDED,
-    Cancelled,
-    Done,
-    Failed,
-    NaturalEnd,
-    Stopped,
-    Termination,
-    Waiting,
-    status_of,
-    status_reason,
-    termination_to_json,
-    waiting_reason,
-)
-from app.domain.tickets import Ticket, TicketStatus, waiting_to_json
-from app.domain.tool_calls import (
-    CallState,
-    CallStatus,
-    Effect,
-    idempotency_key,
-)
+from app.domain.messages import Message, Role, Text, Visibility
+from app.domain.runs import MAX_ROUNDS, Stopped, Termination
+from app.domain.tickets import TicketStatus
+from app.domain.tool_calls import CallState
 from app.runtime.background import has_answered
 from app.runtime.cancellation import Interrupted, Wish
 from app.runtime.context import ActiveRun
+from app.runtime.endings import (
+    Ending,
+    Finished,
+    HandedOver,
+    Suspended,
+    cancel,
+    come_to_rest,
+    fail,
+    finish,
+    loose_ends,
+    suspend,
+)
+from app.runtime.fresh_calls import fresh_calls, with_calls_declined
 from app.runtime.handoff import hand_off_if_wished, take_up_work, wish_for
 from app.runtime.inference import Reply, infer
-from app.runtime.phases import ask, ask_at_the_end
+from app.runtime.phases import ask
 from app.runtime.plugins import Phase
 from app.runtime.resume import apply_answers, continue_cut_short
 from app.runtime.state import Batch
 from app.runtime.tool_calls import run_calls
 from app.runtime.tool_round import BROKEN_OFF, ToolRound
-
-log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The run is done, and saved."""
-
-    termination: Termination
-
-
-@dataclass(frozen=True, slots=True)
-class Suspended:
-    """The run waits for people or for its tasks, and holds nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class HandedOver:
-    """Another worker shall continue; nothing more was written."""
-
-
-Ending: TypeAlias = Finished | Suspended | HandedOver
 
 
 async def advance(run: ActiveRun) -> Ending:
@@ -100,14 +66,14 @@ async def _advance(run: ActiveRun) -> Ending:
         return ending
     if (stop := (await ask(run, Phase.RUN_START)).stop) is not None:
         return await finish(run, stop)
-    if has_answered(run) and (ending := await _come_to_rest(run)) is not None:
+    if has_answered(run) and (ending := await come_to_rest(run)) is not None:
         return ending
     while True:
         run.interruption.check()
         while run.unread_inputs:
             await run.read_inbox()
             # What was to be read may have been taken back: then there is nothing new to answer.
-            if has_answered(run) and (ending := await _come_to_rest(run)) is not None:
+            if has_answered(run) and (ending := await come_to_rest(run)) is not None:
                 return ending
         if (blocked := await hand_off_if_wished(run)) is not None:
             return await finish(run, blocked)
@@ -148,12 +114,12 @@ async def _take_up(run: ActiveRun) -> Ending | None:
         await apply_answers(run, round_)
         if round_.stop is not None:
             await round_.save()
-            return await finish(run, round_.stop, _loose_ends(run))
+            return await finish(run, round_.stop, loose_ends(run))
         waiting_for = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
         if not waiting_for and not round_.questions:
             await round_.save(calls_settled=True)
             return None
-        if await _suspend(run, round_, waiting_for):
+        if await suspend(run, round_, waiting_for):
             return Suspended()
         fresh = await run.answers.unapplied()
         run.tickets = [ticket for ticket in fresh if ticket.key not in round_.used]
@@ -177,17 +143,17 @@ async def _step(run: ActiveRun) -> Ending | None:
     run.unfinished = said
     asked = await ask(run, Phase.AFTER_INFERENCE, answer=said)
     if asked.stop is not None:
-        return await finish(run, asked.stop, _with_calls_declined(run, said))
+        return await finish(run, asked.stop, with_calls_declined(run, said))
     note = _note_of_vain_calls(run, reply)
     if reply.calls:
-        calls = _fresh_calls(run, said.tool_calls)
+        calls = fresh_calls(run, said.tool_calls)
         round_ = ToolRound(run, [said], calls)
         await run_calls(round_, calls)
         round_.messages.extend(note)
         return await _end_of_step(run, round_)
     if note:
         return await _next_step(run, ToolRound(run, [said, *note]), await _close_step(run))
-    return await _come_to_rest(run, ToolRound(run, [said]), await _close_step(run))
+    return await come_to_rest(run, ToolRound(run, [said]), await _close_step(run))
 
 
 async def _why_not_another(run: ActiveRun) -> Termination | None:
@@ -213,7 +179,7 @@ async def _end_of_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
     if round_.stop is not None:
         return await finish(run, round_.stop, round_)
     if round_.questions:
-        await _suspend(run, round_, [])
+        await suspend(run, round_, [])
         return Suspended()
     return await _next_step(run, round_, stop)
 
@@ -233,14 +199,6 @@ async def _close_step(run: ActiveRun) -> Termination | None:
     if asked.hand_off is not None:
         run.change_state(Batch([wish_for(asked.hand_off)]))
     return asked.stop
-
-
-def _with_calls_declined(run: ActiveRun, said: Message) -> ToolRound:
-    """What the model said is kept, and its calls have an answer, though none of them runs."""
-    round_ = ToolRound(run, [said])
-    for state in _fresh_calls(run, said.tool_calls):
-        round_.interrupt(state)
-    return round_
 
 
 def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
@@ -266,162 +224,7 @@ def _note_of_vain_calls(run: ActiveRun, reply: Reply) -> list[Message]:
     ]
 
 
-def _fresh_calls(run: ActiveRun, calls: Sequence[ToolCall]) -> list[CallState]:
-    states = []
-    for position, call in enumerate(calls):
-        tool = run.agent.tools.get(call.name)
-        states.append(
-            CallState(
-                call=call,
-                step_index=run.step_index,
-                position=position,
-                status=CallStatus.PENDING,
-                effect=Effect.UNSAFE if tool is None else tool.descriptor.effect,
-                idempotency_key=idempotency_key(run.record.id, run.step_index, call.id),
-            )
-        )
-    return states
-
-
-# --- endings --------------------------------------------------------------------------------------
-
-
-async def _suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticket]) -> bool:
-    """Come to rest with open tickets; False when one of them was answered meanwhile."""
-    opened = [question.ticket for question in round_.questions]
-    waiting = Waiting(waiting_reason("suspended"), "suspended")
-    states = [*round_.changed.values(), *(question.state for question in round_.questions)]
-    messages, said = round_.with_questions()
-    answer = await run.save(
-        messages,
-        state=waiting,
-        completes_step=run.in_step,
-        said=said,
-        calls=tuple({state.call.id: state for state in states}.values()),
-        applied=round_.used,
-        opened=opened,
-        finish=RunFinish(
-            identity=run_identity(run.record),
-            termination=SUSPENDED,
-            waiting=waiting_to_json(
-                waiting.reason, waiting.message, [*still_open, *opened], run.record.dispatch_id
-            ),
-        ),
-    )
-    return not isinstance(answer, DecidedMeanwhile)
-
-
-async def _come_to_rest(
-    run: ActiveRun, last: ToolRound | None = None, stop: Termination | None = None
-) -> Ending | None:
-    """The model has nothing more to do: end, or wait for tasks that still run.
-
-    None when something has come in that it should read. Whether that is so is decided by the very
-    commit that ends the run or lets it wait: nothing can come in between.
-    """
-    ending: Ending | None = None
-    if not (run.unread_inputs or run.open_tasks):
-        ending = await _end_by_itself(run, last)
-    if ending is None and stop is not None:
-        ending = await finish(run, stop, last)
-    if ending is None and last is not None:
-        await last.save(completes_step=run.in_step, calls_settled=True)
-    while ending is None and not run.unread_inputs:
-        ending = await (_wait_for_tasks(run) if run.open_tasks else _end_by_itself(run))
-    return ending
-
-
-async def _end_by_itself(run: ActiveRun, last: ToolRound | None = None) -> Finished | None:
-    termination = await _clean_up(run, NaturalEnd())
-    answer = await _save_end(run, termination, last or ToolRound(run))
-    return Finished(termination) if isinstance(answer, Saved) else None
-
-
-async def _wait_for_tasks(run: ActiveRun) -> Suspended | None:
-    waiting = Waiting(waiting_reason(AWAITING_TASKS), AWAITING_TASKS)
-    answer = await run.save(
-        state=waiting,
-        finish=RunFinish(
-            identity=run_identity(run.record),
-            termination=SUSPENDED,
-            waiting=waiting_to_json(waiting.reason, waiting.message, [], run.record.dispatch_id),
-        ),
-    )
-    return Suspended() if isinstance(answer, Saved) else None
-
-
-async def finish(
-    run: ActiveRun, termination: Termination, last: ToolRound | None = None
-) -> Finished:
-    """Save the end with what came last, and say it in the same commit."""
-    termination = await _clean_up(run, termination)
-    await _save_end(run, termination, last or ToolRound(run))
-    return Finished(termination)
-
-
-async def _save_end(run: ActiveRun, termination: Termination, last: ToolRound) -> CheckpointAnswer:
-    response = _last_words(run, last.messages)
-    state = Done(termination, run.clock.now(), response or None)
-    return await run.save(
-        last.messages,
-        said=last.said,
-        applied=last.applied,
-        state=state,
-        completes_step=run.in_step,
-        calls_settled=True,
-        finish=RunFinish(
-            identity=run_identity(run.record),
-            termination=termination_to_json(termination),
-            result={
-                "response": response,
-                "status": status_of(state).value,
-                "status_reason": status_reason(termination),
-            },
-        ),
-    )
-
-
-async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
-    """Let plugins have their end. One that breaks is seen, but it doesn't undo a cancel or an error."""
-    try:
-        await ask_at_the_end(run)
-    except PluginFailed as error:
-        log.warning("plugin_failed", plugin=error.plugin, phase=error.phase, exc_info=True)
-        if not isinstance(termination, Cancelled | Failed):
-            return Failed("plugin_failed", str(error))
-    return termination
-
-
-async def cancel(run: ActiveRun) -> Finished:
-    """End because somebody wished it."""
-    return await finish(run, Cancelled(run.interruption.reason), _loose_ends(run))
-
-
-async def fail(run: ActiveRun, code: str, detail: str) -> Finished:
-    """End because something broke: visibly, and in the same shape as every end."""
-    return await finish(run, Failed(code, detail), _loose_ends(run))
-
-
 async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
     """End a claimed run without another try."""
     _begin(run)
     return await fail(run, code, detail)
-
-
-def _loose_ends(run: ActiveRun) -> ToolRound:
-    """Keep what the model has said and nobody has saved, and give every call without a result one that says
-    so: the thread must take the next message."""
-    unfinished = run.unfinished
-    round_ = ToolRound(run) if unfinished is None else _with_calls_declined(run, unfinished)
-    for state in run.open_calls.values():
-        round_.close(state)
-    return round_
-
-
-def _last_words(run: ActiveRun, messages: Sequence[Message]) -> str:
-    """The last thing that the assistant said in this run."""
-    own = [entry.message for entry in run.log if entry.message.run_id == run.record.id]
-    for message in reversed([*own, *messages]):
-        if message.role is Role.ASSISTANT and message.text:
-            return message.text
-    return ""

@@ -9,7 +9,6 @@ from datetime import datetime
 
 from sqlalchemy import func, insert, select, tuple_, update
 
-from app.clock import new_id
 from app.domain.ids import InputId, RunId, Tenant, ThreadId
 from app.domain.inputs import Input, InputStatus
 from app.domain.json_values import storable
@@ -54,23 +53,6 @@ async def queue(
         .where(run_table.c.tenant == tenant, run_table.c.id == run_id)
         .values(unread_inputs=run_table.c.unread_inputs + len(waiting))
     )
-
-
-async def queue_again(connection: Connection, tenant: Tenant, *, of: RunId, for_: RunId) -> None:
-    """Let a run have what was retracted from another one, which never took anything."""
-    statement = (
-        select(inputs.c.thread_id, inputs.c.message)
-        .where(
-            inputs.c.tenant == tenant,
-            inputs.c.run_id == of,
-            inputs.c.status == InputStatus.RETRACTED.value,
-        )
-        .order_by(inputs.c.position)
-    )
-    again = list((await connection.execute(statement)).mappings())
-    if again:
-        waiting = [(InputId(new_id()), queued_message_of(row["message"])) for row in again]
-        await queue(connection, tenant, ThreadId(again[0]["thread_id"]), for_, waiting)
 
 
 async def enter_log(

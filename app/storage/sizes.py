@@ -21,6 +21,7 @@ _PARTS = {
     "runs": _OF_THREAD,
     "inputs": _OF_THREAD,
     "tool_calls": _OF_ITS_RUNS,
+    "tasks": _OF_THREAD,
     "tickets": _OF_THREAD,
     "decisions": _OF_ITS_TICKETS,
     "events": _OF_THREAD,

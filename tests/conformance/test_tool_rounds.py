@@ -26,7 +26,13 @@ def test_tool_call_state_machine_transitions() -> None:
         raise AssertionError("no end")
 
     pending, running, succeeded = CallStatus.PENDING, CallStatus.RUNNING, CallStatus.SUCCEEDED
-    assert play(seen()) == [(), (running, pending), (succeeded, running)]
+    assert play(seen()) == [
+        (),
+        (running, pending),
+        (succeeded, pending),
+        (succeeded, running),
+        (succeeded, succeeded),
+    ]
 
 
 def test_completed_tool_round_clears_state_at_next_step() -> None:

@@ -48,7 +48,7 @@ async def test_an_answer_outlives_the_tool_that_it_is_for(database_url: str) -> 
         await nothing_more_is_said(without, run)
     async with replica(database_url, agent, in_order(turn("done"))) as again:
         run = again.same(run)
-        said = await run.finished(3)
+        said = await run.ended()
         assert said[-1]["termination"] == {"type": "natural_end"}
         assert texts_of(await run.log())[-2:] == [("tool", "probe did it"), ("assistant", "done")]
     assert len(probe.handed) == 1

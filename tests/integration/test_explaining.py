@@ -136,17 +136,26 @@ async def test_without_its_version(database_url: str) -> None:
         found = await explained(run)
         assert [reason.code for reason in found.reasons] == [Why.AGENT_VERSION_UNAVAILABLE]
         assert "retry it with the current version" in found.reasons[0].text
+        await house.database.hot.execute(
+            "UPDATE runs SET cancel_requested_at = now() WHERE id = $1", run.id
+        )
+        await house.database.hot.execute(
+            "UPDATE tickets SET applied_at = now() WHERE run_id = $1", run.id
+        )
+        [_, wished] = (await explained(run)).reasons
+        assert (wished.code, "again" in wished.text) == (Why.CANCEL_REQUESTED, True)
+        assert (await run.cancel()).is_settled
 
 
 @pytest.mark.parametrize(
-    ("waiting_reason", "why"),
+    ("waiting_reason", "tasks", "why"),
     [
-        ("background_tasks", Why.WAITING_FOR_TASKS),
-        ("external_event", Why.WAITING_FOR_EVENT),
+        ("background_tasks", 1, Why.WAITING_FOR_TASKS),
+        ("external_event", 0, Why.WAITING_FOR_EVENT),
     ],
 )
 async def test_waiting_for_something_that_is_no_ticket(
-    database_url: str, waiting_reason: str, why: Why
+    database_url: str, waiting_reason: str, tasks: int, why: Why
 ) -> None:
     probe = Probe(asks=1)
     async with replica(
@@ -155,7 +164,10 @@ async def test_waiting_for_something_that_is_no_ticket(
         run = await house.start()
         await run.finished()
         await house.database.hot.execute(
-            "UPDATE runs SET waiting_reason = $2 WHERE id = $1", run.id, waiting_reason
+            "UPDATE runs SET waiting_reason = $2, open_tasks = $3 WHERE id = $1",
+            run.id,
+            waiting_reason,
+            tasks,
         )
         await house.database.hot.execute(
             "UPDATE tickets SET status = 'void' WHERE run_id = $1", run.id

@@ -113,7 +113,8 @@ async def test_the_scheme_may_be_written_in_any_case(server: Server) -> None:
 
 
 def scope_of(route: Route) -> str:
-    if route.path.endswith(("/decision", "/decisions")):
+    revokes = route.method == "DELETE" and route.path.startswith("/v1/rules/")
+    if route.path.endswith(("/decision", "/decisions")) or revokes:
         return "decisions:write"
     reads = route.method == "GET" or route.path == "/v1/stream-tokens"
     return "runs:read" if reads else "runs:write"

@@ -8,6 +8,7 @@ from shutil import rmtree
 
 import pytest
 
+from app.storage.migrations import newest_revision
 from tests.support.commands import Finished, holdfast
 from tests.support.servers import serving
 
@@ -36,7 +37,7 @@ async def test_all_is_well_with_a_server_that_runs(database_url: str) -> None:
     assert found["settings"] == "ok DATABASE_URL, HOLDFAST_AGENTS, HOLDFAST_URL"
     assert found["agents"] == "ok demo, slow, limited, broken"
     assert found["database"].startswith("ok Postgres 1")
-    assert found["migrations"] == "ok revision 0002"
+    assert found["migrations"] == f"ok revision {newest_revision()}"
     assert found["queue"] == "ok"
     assert found["server"] == f"ok {server.base} offers demo, slow, limited, broken"
 

@@ -16,7 +16,10 @@ from tests.support.playing import Fault, Player
     "mutant, objection",
     [
         (lambda: runs_unmarked, "a call runs that no commit has marked"),
-        (AppliesTwice, "a call (gets another answer|runs that nobody has allowed)"),
+        (
+            AppliesTwice,
+            "an answer is applied twice|a call (gets another answer|runs that nobody has allowed)",
+        ),
         (lambda: forgets_open_calls, "done, with calls that have no result"),
     ],
     ids=["a round that doesn't mark", "an answer applied twice", "an end with open calls"],

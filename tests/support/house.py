@@ -337,6 +337,13 @@ class Run:
         """All that the run has said until it came to rest so many times."""
         return await self.until("run_finish", count)
 
+    async def ended(self) -> list[Event]:
+        """All that the run has said until it was done, however often it came to rest before."""
+        count = 1
+        while (said := await self.finished(count))[-1]["termination"]["type"] == "suspended":
+            count += 1
+        return said
+
     async def now(self) -> RunRecord:
         async with self.replica.database.reading() as connection:
             record = await runs.get(connection, self.record.tenant, self.id)

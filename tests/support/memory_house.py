@@ -39,7 +39,8 @@ from app.domain.tool_calls import INTERRUPTED, ToolResult
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun, Start
-from app.runtime.loop import Ending, HandedOver, advance, fail
+from app.runtime.endings import Ending, HandedOver, fail
+from app.runtime.loop import advance
 from tests.support.memory_rows import MemoryRows
 from tests.support.memory_voice import MemoryVoice
 from tests.support.thread_rows import SUBJECT, borders_of

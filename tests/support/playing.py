@@ -18,8 +18,9 @@ from app.llm.scripted import Say, Turn, turn
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun
+from app.runtime.endings import Ending, Finished, HandedOver, Suspended
 from app.runtime.handoff import agent_at_work
-from app.runtime.loop import Ending, Finished, HandedOver, Suspended, write_off
+from app.runtime.loop import write_off
 from app.runtime.ports import ModelRequest
 from tests.support.reference import Reference
 from tests.support.team import Team

@@ -29,7 +29,7 @@ from app.llm.scripted import ScriptedModel, in_order
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun
-from app.runtime.loop import Ending
+from app.runtime.endings import Ending
 from app.runtime.ports import Tool
 from app.storage import events, hot, messages, runs, tickets, tool_calls
 from app.storage.database import Database, DatabaseOptions

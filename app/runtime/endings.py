@@ -1,0 +1,189 @@
+"""Endings: how an activation comes to its end, or to a rest; each is one commit, and said in it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import structlog
+
+from app.domain.checkpoints import CheckpointAnswer, DecidedMeanwhile, Saved
+from app.domain.errors import PluginFailed
+from app.domain.events import RunFinish
+from app.domain.identity import run_identity
+from app.domain.messages import Message, Role
+from app.domain.runs import (
+    AWAITING_TASKS,
+    SUSPENDED,
+    Cancelled,
+    Done,
+    Failed,
+    NaturalEnd,
+    Termination,
+    Waiting,
+    status_of,
+    status_reason,
+    termination_to_json,
+    waiting_reason,
+)
+from app.domain.tickets import Ticket, waiting_to_json
+from app.runtime.context import ActiveRun
+from app.runtime.fresh_calls import with_calls_declined
+from app.runtime.phases import ask_at_the_end
+from app.runtime.tool_round import ToolRound
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run is done, and saved."""
+
+    termination: Termination
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The run waits for people or for its tasks, and holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """Another worker shall continue; nothing more was written."""
+
+
+Ending: TypeAlias = Finished | Suspended | HandedOver
+
+
+async def suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticket]) -> bool:
+    """Come to rest with open tickets; False when one of them was answered meanwhile."""
+    opened = [question.ticket for question in round_.questions]
+    waiting = Waiting(waiting_reason("suspended"), "suspended")
+    states = [*round_.changed.values(), *(question.state for question in round_.questions)]
+    messages, said = round_.with_questions()
+    answer = await run.save(
+        messages,
+        state=waiting,
+        completes_step=run.in_step,
+        said=said,
+        calls=tuple({state.call.id: state for state in states}.values()),
+        applied=round_.used,
+        opened=opened,
+        finish=RunFinish(
+            identity=run_identity(run.record),
+            termination=SUSPENDED,
+            waiting=waiting_to_json(
+                waiting.reason, waiting.message, [*still_open, *opened], run.record.dispatch_id
+            ),
+        ),
+    )
+    return not isinstance(answer, DecidedMeanwhile)
+
+
+async def come_to_rest(
+    run: ActiveRun, last: ToolRound | None = None, stop: Termination | None = None
+) -> Ending | None:
+    """The model has nothing more to do: end, or wait for tasks that still run.
+
+    None when something has come in that it should read. Whether that is so is decided by the very
+    commit that ends the run or lets it wait: nothing can come in between.
+    """
+    ending: Ending | None = None
+    if not (run.unread_inputs or run.open_tasks):
+        ending = await _end_by_itself(run, last)
+    if ending is None and stop is not None:
+        ending = await finish(run, stop, last)
+    if ending is None and last is not None:
+        await last.save(completes_step=run.in_step, calls_settled=True)
+    while ending is None and not run.unread_inputs:
+        ending = await (_wait_for_tasks(run) if run.open_tasks else _end_by_itself(run))
+    return ending
+
+
+async def _end_by_itself(run: ActiveRun, last: ToolRound | None = None) -> Finished | None:
+    termination = await _clean_up(run, NaturalEnd())
+    answer = await _save_end(run, termination, last or ToolRound(run))
+    return Finished(termination) if isinstance(answer, Saved) else None
+
+
+async def _wait_for_tasks(run: ActiveRun) -> Suspended | None:
+    waiting = Waiting(waiting_reason(AWAITING_TASKS), AWAITING_TASKS)
+    answer = await run.save(
+        state=waiting,
+        finish=RunFinish(
+            identity=run_identity(run.record),
+            termination=SUSPENDED,
+            waiting=waiting_to_json(waiting.reason, waiting.message, [], run.record.dispatch_id),
+        ),
+    )
+    return Suspended() if isinstance(answer, Saved) else None
+
+
+async def finish(
+    run: ActiveRun, termination: Termination, last: ToolRound | None = None
+) -> Finished:
+    """Save the end with what came last, and say it in the same commit."""
+    termination = await _clean_up(run, termination)
+    await _save_end(run, termination, last or ToolRound(run))
+    return Finished(termination)
+
+
+async def _save_end(run: ActiveRun, termination: Termination, last: ToolRound) -> CheckpointAnswer:
+    response = _last_words(run, last.messages)
+    state = Done(termination, run.clock.now(), response or None)
+    return await run.save(
+        last.messages,
+        said=last.said,
+        applied=last.applied,
+        state=state,
+        completes_step=run.in_step,
+        calls_settled=True,
+        finish=RunFinish(
+            identity=run_identity(run.record),
+            termination=termination_to_json(termination),
+            result={
+                "response": response,
+                "status": status_of(state).value,
+                "status_reason": status_reason(termination),
+            },
+        ),
+    )
+
+
+async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
+    """Let plugins have their end. One that breaks is seen, but it doesn't undo a cancel or an error."""
+    try:
+        await ask_at_the_end(run)
+    except PluginFailed as error:
+        log.warning("plugin_failed", plugin=error.plugin, phase=error.phase, exc_info=True)
+        if not isinstance(termination, Cancelled | Failed):
+            return Failed("plugin_failed", str(error))
+    return termination
+
+
+async def cancel(run: ActiveRun) -> Finished:
+    """End because somebody wished it."""
+    return await finish(run, Cancelled(run.interruption.reason), loose_ends(run))
+
+
+async def fail(run: ActiveRun, code: str, detail: str) -> Finished:
+    """End because something broke: visibly, and in the same shape as every end."""
+    return await finish(run, Failed(code, detail), loose_ends(run))
+
+
+def loose_ends(run: ActiveRun) -> ToolRound:
+    """Keep what the model has said and nobody has saved, and give every call without a result one that says
+    so: the thread must take the next message."""
+    unfinished = run.unfinished
+    round_ = ToolRound(run) if unfinished is None else with_calls_declined(run, unfinished)
+    for state in run.open_calls.values():
+        round_.close(state)
+    return round_
+
+
+def _last_words(run: ActiveRun, messages: Sequence[Message]) -> str:
+    """The last thing that the assistant said in this run."""
+    own = [entry.message for entry in run.log if entry.message.run_id == run.record.id]
+    for message in reversed([*own, *messages]):
+        if message.role is Role.ASSISTANT and message.text:
+            return message.text
+    return ""
