@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Uuid
 from app.api.schemas.inputs import (
+    InputChange,
     InputsAcceptedOut,
     InputsIn,
     ThreadMessagesIn,
@@ -121,6 +122,41 @@ async def list_inputs(
         show=waiting_input_out,
         cursor=lambda waiting: cursors.encode(query, waiting.created_at, waiting.id),
     )
+
+
+@router.patch(
+    "/threads/{thread_id}/inputs/{input_id}",
+    responses={
+        404: {"model": Problem, "description": "Not here"},
+        409: {"model": Problem, "description": "Its run has taken it, or it was taken back"},
+        412: {"model": Problem, "description": "It was changed meanwhile"},
+        413: {"model": Problem, "description": "Too large"},
+    },
+    tags=["threads"],
+)
+async def change_an_input(
+    thread_id: Uuid,
+    input_id: Uuid,
+    body: InputChange,
+    response: Response,
+    desk: DeskDep,
+    principal: PrincipalDep,
+    if_match: Annotated[
+        str, Header(pattern=r'^"\d{1,9}"$', description='The revision that is meant: `"1"`.')
+    ],
+) -> WaitingInputOut:
+    """Change a message that no run has read. It keeps its ids and its place."""
+    [message] = bounded([body.message], desk.limits.message_bytes)
+    changed = await unread.rewrite(
+        desk,
+        principal,
+        ThreadId(thread_id),
+        InputId(input_id),
+        message,
+        revision=int(if_match.strip('"')),
+    )
+    response.headers["ETag"] = f'"{changed.revision}"'
+    return waiting_input_out(changed)
 
 
 @router.delete(

@@ -1,20 +1,24 @@
-"""Unread: messages that wait for their runs, listed and taken back.
+"""Unread: messages that wait for their runs, listed, changed and taken back.
 
-Whoever takes a message holds the thread's lock, and so does whoever takes one back: it is either in the
-log or will never be.
+A run that takes a message holds the thread's lock, and so does whoever changes one or takes it back: the
+log has it as it was last, or never.
 """
 
+from dataclasses import replace
 from datetime import datetime
 
 from app.control.cancel import wish
 from app.control.desk import Desk
 from app.control.reading import run_not_found, thread_not_found
-from app.domain.errors import Conflict, NotFound
-from app.domain.ids import InputId, ThreadId
+from app.domain.errors import Conflict, DigestMismatch, NotFound
+from app.domain.ids import InputId, Tenant, ThreadId
 from app.domain.inputs import Input, InputStatus
+from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord, RunStatus
+from app.domain.threads import Thread
 from app.storage import inputs, runs, threads
+from app.storage.database import Connection
 
 
 async def input_page(
@@ -41,22 +45,9 @@ async def take_back(
 ) -> None:
     """Let no run read a message; once taken back, it stays so."""
     principal.require(Scope.RUNS_WRITE)
-    tenant = principal.tenant
     async with desk.outgoing.transaction() as transaction:
-        connection = transaction.connection
-        thread = await threads.lock(connection, tenant, thread_id)
-        if thread is None:
-            raise thread_not_found(thread_id)
-        found = await inputs.find(connection, tenant, thread_id, input_id)
-        if found is None:
-            raise NotFound("input_not_found", f"This thread has no input {input_id}.")
-        if found.status is InputStatus.CONSUMED:
-            raise Conflict(
-                "already_consumed",
-                f"Run {found.run_id} has taken this message into the log; send another one instead.",
-                run_id=found.run_id,
-                seq=found.consumed_seq,
-            )
+        connection, tenant = transaction.connection, principal.tenant
+        thread, found = await _find(connection, tenant, thread_id, input_id)
         if found.status is InputStatus.RETRACTED:
             return
         record = await runs.lock(connection, tenant, found.run_id)
@@ -66,6 +57,54 @@ async def take_back(
             await wish(transaction, principal, thread, record, "Its only message was taken back.")
         else:
             await inputs.retract_one(connection, tenant, record.id, input_id)
+
+
+async def rewrite(
+    desk: Desk,
+    principal: Principal,
+    thread_id: ThreadId,
+    input_id: InputId,
+    message: Message,
+    *,
+    revision: int,
+) -> Input:
+    """Put another message in the place of one that is as the client has seen it; it keeps its id."""
+    principal.require(Scope.RUNS_WRITE)
+    async with desk.database.transaction() as connection:
+        _, found = await _find(connection, principal.tenant, thread_id, input_id)
+        if found.status is InputStatus.RETRACTED:
+            raise Conflict("input_retracted", "This message was taken back; send another one.")
+        if found.revision != revision:
+            raise DigestMismatch(
+                "revision_mismatch",
+                f"This message was changed meanwhile: it is at revision {found.revision}.",
+                revision=found.revision,
+            )
+        rewritten = replace(
+            found, message=replace(message, id=found.message.id), revision=revision + 1
+        )
+        await inputs.rewrite(connection, principal.tenant, rewritten)
+    return rewritten
+
+
+async def _find(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId, input_id: InputId
+) -> tuple[Thread, Input]:
+    """A message that nobody has taken nor takes before the commit, and its thread, locked."""
+    thread = await threads.lock(connection, tenant, thread_id)
+    if thread is None:
+        raise thread_not_found(thread_id)
+    found = await inputs.find(connection, tenant, thread_id, input_id)
+    if found is None:
+        raise NotFound("input_not_found", f"This thread has no input {input_id}.")
+    if found.status is InputStatus.CONSUMED:
+        raise Conflict(
+            "already_consumed",
+            f"Run {found.run_id} has taken this message into the log; send another one instead.",
+            run_id=found.run_id,
+            seq=found.consumed_seq,
+        )
+    return thread, found
 
 
 def _is_all_it_has(record: RunRecord) -> bool:

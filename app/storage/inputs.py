@@ -165,6 +165,15 @@ def _input_of(row: Row) -> Input:
     )
 
 
+async def rewrite(connection: Connection, tenant: Tenant, changed: Input) -> None:
+    """Write the message and its revision; the caller holds the thread's lock."""
+    await connection.execute(
+        update(inputs)
+        .where(inputs.c.tenant == tenant, inputs.c.id == changed.id)
+        .values(message=storable(message_to_json(changed.message)), revision=changed.revision)
+    )
+
+
 async def retract_one(
     connection: Connection, tenant: Tenant, run_id: RunId, input_id: InputId
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx2
 import pytest
 
 from tests.support.conditions import Effects
@@ -104,6 +105,10 @@ async def test_a_run_that_waits_for_people_keeps_what_is_said(both: tuple[Client
     told = await there.post(path, said("by the way"), 202)
     assert told["status"] == "waiting"
     assert (await here.run(run["run_id"]))["status"] == "waiting"
+    async with there.events(f"/v1/runs/{run['run_id']}") as stream:
+        assert (await stream.rest())[-1]["event_type"] == "input_queued"
+    why = (await here.get(f"/v1/runs/{run['run_id']}/explain"))["reasons"]
+    assert [reason["code"] for reason in why] == ["waiting_for_tickets"]
     await here.decide(waiting, "approve")
     assert (await there.settled(run["run_id"]))["outcome"] == "succeeded"
     log = await texts(here, run["thread_id"])
@@ -339,6 +344,35 @@ async def test_what_waits_is_listed_and_can_be_taken_back(both: tuple[Client, Cl
     the_problem(late, 409, "already_consumed")
     unknown = await there.http.delete(f"{thread}/inputs/{uuid4()}")
     the_problem(unknown, 404, "input_not_found")
+
+
+async def test_what_waits_can_be_changed_by_whoever_has_seen_it(
+    both: tuple[Client, Client],
+) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(run["run_id"])
+    told = await here.post(f"/v1/runs/{run['run_id']}/inputs", said("one"), 202)
+    path = f"/v1/threads/{run['thread_id']}/inputs"
+    [item] = (await there.get(path))["items"]
+
+    async def change(text: str, revision: int) -> httpx2.Response:
+        return await there.http.patch(
+            f"{path}/{told['input_ids'][0]}",
+            json={"message": {"role": "user", "content": text}},
+            headers={"If-Match": f'"{revision}"'},
+        )
+
+    changed = await change("two", item["revision"])
+    assert (changed.status_code, changed.headers["etag"]) == (200, '"2"')
+    assert changed.json()["message"]["id"] == item["message"]["id"]
+    the_problem(await change("three", item["revision"]), 412, "revision_mismatch")
+    the_problem(await change("", 2), 422, "message_empty")
+    await here.decide(waiting, "approve")
+    await here.settled(run["run_id"])
+    heard = await texts(here, run["thread_id"])
+    assert [text for role, text in heard if role == "user"][1:] == ["two"]
+    the_problem(await change("four", 2), 409, "already_consumed")
 
 
 async def test_a_run_with_nothing_left_to_read_is_cancelled(both: tuple[Client, Client]) -> None:

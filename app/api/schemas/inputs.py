@@ -63,6 +63,12 @@ def accepted_out(accepted: Accepted) -> InputsAcceptedOut:
     )
 
 
+class InputChange(Request):
+    """What a run is to read instead."""
+
+    message: NewMessage
+
+
 class WaitingInputOut(Answer):
     """A message that waits for its run, or did. One that was taken has its place in the log."""
 
@@ -71,6 +77,7 @@ class WaitingInputOut(Answer):
     thread_id: str
     status: Literal["pending", "consumed", "retracted"]
     message: dict[str, Any]
+    revision: int = Field(description="Counts its changes; `If-Match` names the one that is meant.")
     seq: int | None = Field(description="Its place in the thread's log, once it was taken.")
     created_at: Time
 
@@ -82,6 +89,7 @@ def waiting_input_out(waiting: Input) -> WaitingInputOut:
         thread_id=waiting.thread_id,
         status=waiting.status.value,
         message=message_to_json(waiting.message),
+        revision=waiting.revision,
         seq=waiting.consumed_seq,
         created_at=waiting.created_at,
     )
