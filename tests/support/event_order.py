@@ -157,6 +157,9 @@ class _RunOrder:
             case "ticket_decided":
                 assert self._tickets.get(event["id"]) == "open", "decided, but not open"
                 self._tickets[event["id"]] = "decided"
+            case "ticket_expired":
+                assert self._tickets.get(event["id"]) == "open", "expired, but not open"
+                self._tickets[event["id"]] = "expired"
 
     # --- the activation ---------------------------------------------------------------------------
 
