@@ -98,9 +98,7 @@ async def list_inputs(
     principal: PrincipalDep,
     status: Annotated[
         InputStatus,
-        Query(
-            description="Still waiting, taken by its run, or taken back and left over at an end."
-        ),
+        Query(description="Still waiting, taken by its run, or left unread at its end."),
     ] = InputStatus.PENDING,
     cursor: ListCursor = None,
     limit: ListLimit = 50,
@@ -128,7 +126,7 @@ async def list_inputs(
     "/threads/{thread_id}/inputs/{input_id}",
     responses={
         404: {"model": Problem, "description": "Not here"},
-        409: {"model": Problem, "description": "Its run has taken it, or it was taken back"},
+        409: {"model": Problem, "description": "Its run has taken it, or has ended without"},
         412: {"model": Problem, "description": "It was changed meanwhile"},
         413: {"model": Problem, "description": "Too large"},
     },

@@ -43,7 +43,7 @@ async def input_page(
 async def take_back(
     desk: Desk, principal: Principal, thread_id: ThreadId, input_id: InputId
 ) -> None:
-    """Let no run read a message; once taken back, it stays so."""
+    """Let no run read a message; one that a run has left unread at its end stays as it is."""
     principal.require(Scope.RUNS_WRITE)
     async with desk.outgoing.transaction() as transaction:
         connection, tenant = transaction.connection, principal.tenant
@@ -56,7 +56,7 @@ async def take_back(
         if _is_all_it_has(record):
             await wish(transaction, principal, thread, record, "Its only message was taken back.")
         else:
-            await inputs.retract_one(connection, tenant, record.id, input_id)
+            await inputs.remove(connection, tenant, record.id, input_id)
 
 
 async def rewrite(
@@ -73,7 +73,9 @@ async def rewrite(
     async with desk.database.transaction() as connection:
         _, found = await _find(connection, principal.tenant, thread_id, input_id)
         if found.status is InputStatus.RETRACTED:
-            raise Conflict("input_retracted", "This message was taken back; send another one.")
+            raise Conflict(
+                "input_retracted", "Its run has ended without reading it; send another one."
+            )
         if found.revision != revision:
             raise DigestMismatch(
                 "revision_mismatch",

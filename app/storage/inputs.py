@@ -7,7 +7,7 @@ locks that row can't overlook anything.
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import func, insert, select, tuple_, update
+from sqlalchemy import delete, func, insert, select, tuple_, update
 
 from app.domain.ids import InputId, RunId, Tenant, ThreadId
 from app.domain.inputs import Input, InputStatus
@@ -174,14 +174,11 @@ async def rewrite(connection: Connection, tenant: Tenant, changed: Input) -> Non
     )
 
 
-async def retract_one(
-    connection: Connection, tenant: Tenant, run_id: RunId, input_id: InputId
-) -> None:
-    """A run that goes on will never take a message that waits for it; the caller holds its lock."""
+async def remove(connection: Connection, tenant: Tenant, run_id: RunId, input_id: InputId) -> None:
+    """Forget a message that waits for a run, also for whatever runs in its place later; the caller holds
+    the run's lock."""
     await connection.execute(
-        update(inputs)
-        .where(inputs.c.tenant == tenant, inputs.c.id == input_id)
-        .values(status=InputStatus.RETRACTED.value)
+        delete(inputs).where(inputs.c.tenant == tenant, inputs.c.id == input_id)
     )
     await connection.execute(
         update(run_table)

@@ -326,9 +326,9 @@ async def test_what_waits_is_listed_and_can_be_taken_back(both: tuple[Client, Cl
     assert [item["id"] for item in items] == ids
     assert [item["run_id"] for item in items] == [run["run_id"]] * 3 + [behind["run_id"]]
     assert items[0]["message"]["content"] == [{"type": "text", "text": "one"}]
-    for _ in range(2):
-        gone = await there.http.delete(f"{thread}/inputs/{ids[1]}")
-        assert gone.status_code == 204
+    assert (await there.http.delete(f"{thread}/inputs/{ids[1]}")).status_code == 204
+    again = await there.http.delete(f"{thread}/inputs/{ids[1]}")
+    the_problem(again, 404, "input_not_found")
     await here.decide(waiting, "approve")
     assert (await here.settled(behind["run_id"]))["outcome"] == "succeeded"
     users = [text for role, text in await texts(there, run["thread_id"]) if role == "user"]
@@ -387,6 +387,25 @@ async def test_a_run_with_nothing_left_to_read_is_cancelled(both: tuple[Client, 
     assert (await here.get(thread))["queue_length"] == 0
     await here.decide(waiting, "approve")
     assert (await here.settled(first["run_id"]))["outcome"] == "succeeded"
+
+
+async def test_what_is_taken_back_is_not_read_by_a_retry(both: tuple[Client, Client]) -> None:
+    here, there = both
+    first = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(first["run_id"])
+    thread = f"/v1/threads/{first['thread_id']}"
+    behind = await here.post(f"{thread}/messages", said("keep", "queue"), 202)
+    path = f"/v1/runs/{behind['run_id']}"
+    [more] = (await here.post(f"{path}/inputs", said("drop"), 202))["input_ids"]
+    assert (await there.http.delete(f"{thread}/inputs/{more}")).status_code == 204
+    await there.post(f"{path}/cancel")
+    [left] = (await here.get(f"{thread}/inputs", status="retracted"))["items"]
+    assert [left["id"]] == behind["input_ids"]
+    retried = await here.post(f"{path}/retry", {}, 202)
+    await here.decide(waiting, "approve")
+    assert (await here.settled(retried["run_id"]))["outcome"] == "succeeded"
+    users = [text for role, text in await texts(there, first["thread_id"]) if role == "user"]
+    assert users[1:] == ["keep"]
 
 
 async def test_what_is_taken_back_is_not_answered(both: tuple[Client, Client]) -> None:
