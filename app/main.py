@@ -9,6 +9,7 @@ from app.api import (
     audit,
     explanations,
     health,
+    inputs,
     resume,
     retries,
     rules,
@@ -76,7 +77,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     repetitions.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
     strictly = [Depends(require_readable), Depends(require_known_query)]
-    about_runs = (runs, retries, resume, explanations)
+    about_runs = (runs, retries, resume, inputs, explanations)
     for face in (
         *about_runs,
         threads,

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from app.api.run_lists import RunQuery, page_of_runs
 from app.api.schemas.common import Page, Problem, Uuid
-from app.api.schemas.messages import message_out
+from app.api.schemas.messages import bounded, message_out
 from app.api.schemas.runs import (
     CancelIn,
     DecidedOut,
@@ -28,12 +28,10 @@ from app.control.start import StartRequest, ToExecute
 from app.control.waiting import until_rest
 from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.worker import Worker
-from app.domain.errors import AnsweredBefore, Invalid, TooLarge
+from app.domain.errors import AnsweredBefore
 from app.domain.idempotency import KeptAnswer
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.inference import NO_OPTIONS
-from app.domain.json_values import compact
-from app.domain.messages import message_to_json
 from app.domain.principals import Principal
 from app.domain.runs import RunRecord
 from app.events.follow import Scope, follow
@@ -337,21 +335,11 @@ def _as_cancelled(answer: CancelAnswer) -> KeptAnswer:
 
 
 def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -> StartRequest:
-    messages = tuple(message.to_domain() for message in body.messages)
-    for place, message in enumerate(messages):
-        if not message.content or all(
-            getattr(block, "text", "x") == "" for block in message.content
-        ):
-            raise Invalid("message_empty", f"messages.{place} has no content.")
-        if len(compact(message_to_json(message)).encode()) > message_bytes:
-            raise TooLarge(
-                "message_too_large", f"messages.{place} is larger than {message_bytes} bytes."
-            )
     return StartRequest(
         agent_id=None if body.agent_id is None else AgentId(body.agent_id),
         thread_id=ThreadId(body.thread_id or new_id()),
         run_id=None if body.run_id is None else RunId(body.run_id),
-        messages=messages,
+        messages=bounded(body.messages, message_bytes),
         on_active=body.on_active,
         if_thread_missing=body.if_thread_missing,
         metadata=body.metadata,

@@ -93,8 +93,13 @@ class _Facts:
     @property
     def has_news(self) -> bool:
         """Something has come that lets a waiting run go on."""
-        answered = any(one.status is not TicketStatus.OPEN for one in self.unsettled)
-        return answered or self.run.unread_inputs > 0
+        if any(one.status is not TicketStatus.OPEN for one in self.unsettled):
+            return True
+        match self.run.state:
+            case Waiting(WaitingReason.BACKGROUND_TASKS):
+                return self.run.unread_inputs > 0
+            case _:
+                return False
 
 
 async def explain(desk: Desk, principal: Principal, run_id: RunId) -> Explanation:

@@ -1,15 +1,17 @@
 """Start a run: here and now when this process has room and the thread is free, otherwise in line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from app import telemetry
 from app.clock import new_id
 from app.control.desk import Desk
+from app.control.interrupt import Interruption, announce, interrupt
 from app.control.once import Once, begin, settle
 from app.control.reading import thread_not_found
+from app.control.steer import obstacle, steer
 from app.domain.checkpoints import Said
 from app.domain.errors import Conflict, Invalid, TooMany
 from app.domain.events import RunCreated, RunStart
@@ -48,6 +50,10 @@ class OnActive(StrEnum):
 
     ENQUEUE = "enqueue"
     REJECT = "reject"
+    INTERRUPT = "interrupt"
+    """The run that is there is cancelled; the new one stands in line behind those that do already."""
+    STEER = "steer"
+    """The messages go to the run that is there."""
 
 
 class IfThreadMissing(StrEnum):
@@ -97,6 +103,17 @@ class InLine:
     record: RunRecord
     to_claim: RunKey | None = None
     """The run, when it can go on and no delivery says so."""
+    input_ids: tuple[InputId, ...] = ()
+    interrupted: Interruption | None = None
+    """The run that makes way for it, when its worker should hear of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The messages went to the run that occupies the thread: this is it."""
+
+    record: RunRecord
+    input_ids: tuple[InputId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +130,7 @@ async def start(
     *,
     worker: WorkerId | None,
     once: Once[RunRecord] | None = None,
-) -> ToExecute | InLine | Existing:
+) -> ToExecute | InLine | Joined | Existing:
     """Accept a run. With a `worker` that has a free slot, claim it in the same commit.
 
     Under a key it is claimed in the next one: the answer to repetitions is committed with the run.
@@ -125,12 +142,12 @@ async def start(
     agent_id = request.agent_id
     if agent_id is None:
         async with desk.database.reading() as connection:
-            agent_id = await _agent_of_thread(connection, tenant, request)
+            agent_id = await agent_of_thread(connection, tenant, request)
     if request.run_id is not None and agent_id not in desk.roster.specs:
         # A repetition is answered as before, also when its agent is gone.
         if (existing := await _look_for_existing(desk, tenant, request)) is not None:
             return existing
-    run = _new_run(desk, principal, request, agent_id)
+    run = new_run(desk, principal, request, agent_id)
     if request.frontend_tools:
         if (existing := await _look_for_existing(desk, tenant, request)) is not None:
             return existing
@@ -142,13 +159,15 @@ async def start(
     if (existing := await _look_for_existing(desk, tenant, request)) is not None:
         return existing
     async with desk.outgoing.transaction() as transaction:
-        started_or_taken = await _stand_in_line(desk, transaction, run, request, deliver=True)
+        started_or_taken = await stand_in_line(
+            desk, principal, transaction, run, request, deliver=True
+        )
     if started_or_taken is None:
         existing = await _look_for_existing(desk, tenant, request)
         if existing is None:
             raise RuntimeError(f"run {run.id} is taken and isn't there")
         return existing
-    telemetry.runs_started.labels(run.agent_id).inc()
+    await _make_known(desk, principal, started_or_taken)
     return started_or_taken
 
 
@@ -159,32 +178,39 @@ async def _start_once(
     once: Once[RunRecord],
     *,
     deliver: bool,
-) -> InLine | Existing:
+) -> InLine | Joined | Existing:
     """One transaction for the key, the run and the answer."""
     tenant = principal.tenant
     async with desk.outgoing.transaction() as transaction:
         connection = transaction.connection
         await begin(connection, principal, once)
-        started: InLine | Existing | None = await _existing(connection, tenant, request)
+        started: InLine | Joined | Existing | None = await _existing(connection, tenant, request)
         if started is None:
-            agent_id = request.agent_id or await _agent_of_thread(connection, tenant, request)
-            run = _new_run(desk, principal, request, agent_id)
+            agent_id = request.agent_id or await agent_of_thread(connection, tenant, request)
+            run = new_run(desk, principal, request, agent_id)
             if request.frontend_tools:
                 await _check_names(desk, run, request.frontend_tools)
-            started = await _stand_in_line(desk, transaction, run, request, deliver=deliver)
+            started = await stand_in_line(
+                desk, principal, transaction, run, request, deliver=deliver
+            )
         if started is None:
             started = await _existing(connection, tenant, request)
         if started is None:
             raise RuntimeError(f"run {request.run_id} is taken and isn't there")
         await settle(connection, principal, once, started.record)
-    if isinstance(started, InLine):
-        telemetry.runs_started.labels(started.record.agent_id).inc()
+    await _make_known(desk, principal, started)
     return started
 
 
-async def _agent_of_thread(
-    connection: Connection, tenant: Tenant, request: StartRequest
-) -> AgentId:
+async def _make_known(
+    desk: Desk, principal: Principal, started: InLine | Joined | Existing
+) -> None:
+    if isinstance(started, InLine):
+        await announce(desk, principal, started.interrupted)
+        telemetry.runs_started.labels(started.record.agent_id).inc()
+
+
+async def agent_of_thread(connection: Connection, tenant: Tenant, request: StartRequest) -> AgentId:
     thread = await threads.get(connection, tenant, request.thread_id)
     if thread is not None and thread.latest_run_id is not None:
         at_work = agent_at_work(await threads.state(connection, tenant, thread.id))
@@ -198,7 +224,7 @@ async def _agent_of_thread(
     )
 
 
-def _new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: AgentId) -> NewRun:
+def new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: AgentId) -> NewRun:
     run_id = request.run_id or RunId(new_id())
     return NewRun(
         tenant=principal.tenant,
@@ -286,10 +312,17 @@ async def _existing(
     return None if record is None else Existing(record)
 
 
-async def _stand_in_line(
-    desk: Desk, transaction: Transaction, run: NewRun, request: StartRequest, *, deliver: bool
-) -> InLine | None:
-    """Create the run behind whatever occupies its thread; None when its id was taken meanwhile."""
+async def stand_in_line(
+    desk: Desk,
+    principal: Principal,
+    transaction: Transaction,
+    run: NewRun,
+    request: StartRequest,
+    *,
+    deliver: bool,
+) -> InLine | Joined | None:
+    """Create the run behind whatever occupies its thread, or join that; None when its id was taken
+    meanwhile."""
     connection = transaction.connection
     thread = await threads.lock(connection, run.tenant, run.thread_id)
     if thread is None:
@@ -306,7 +339,24 @@ async def _stand_in_line(
             'on_active "enqueue".',
             active_run_id=thread.open_run_id,
         )
-    return await queue_up(desk, transaction, thread, run, deliver=deliver)
+    if thread.open_run_id is not None and request.on_active is OnActive.STEER:
+        joined = await _join(transaction, run, thread.open_run_id)
+        if joined is not None:
+            return joined
+    line = await queue_up(desk, transaction, thread, run, deliver=deliver)
+    if line is None or request.on_active is not OnActive.INTERRUPT:
+        return line
+    interrupted = await interrupt(transaction, principal, thread, run.id)
+    record = await runs.get(connection, run.tenant, run.id)
+    return replace(line, record=record or line.record, interrupted=interrupted)
+
+
+async def _join(transaction: Transaction, run: NewRun, open_run_id: RunId) -> Joined | None:
+    """Let the run that is there have the new one's messages; None when it reads nothing more."""
+    record = await runs.lock(transaction.connection, run.tenant, open_run_id)
+    if record is None or obstacle(record) is not None:
+        return None
+    return Joined(record, await steer(transaction, record, run.messages))
 
 
 async def queue_up(
@@ -342,7 +392,8 @@ async def queue_up(
     created = _created(run, RunStatus.CREATED, position=position)
     transaction.say(run.tenant, run.thread_id, run.id, created)
     record = _record(run, Created(not occupied), transaction.now, events_from, first_seq=None)
-    return InLine(record, None if deliver or occupied else key)
+    input_ids = tuple(input_id for input_id, _ in waiting)
+    return InLine(record, None if deliver or occupied else key, input_ids)
 
 
 def _created(run: NewRun, status: RunStatus, *, position: int) -> RunCreated:

@@ -6,9 +6,10 @@ import structlog
 
 from app.control.decide import Decided, DecisionRequest, decide
 from app.control.desk import Desk
+from app.control.inputs import Accepted, InputRequest, Target, send
 from app.control.once import Once
 from app.control.retry import RetryRequest, retry
-from app.control.start import Existing, InLine, StartRequest, ToExecute, start
+from app.control.start import Existing, InLine, Joined, StartRequest, ToExecute, start
 from app.dispatch.execution import ClaimedRun
 from app.dispatch.worker import Worker
 from app.domain.ids import RunId
@@ -27,7 +28,7 @@ async def start_run(
     principal: Principal,
     request: StartRequest,
     once: Once[RunRecord] | None = None,
-) -> ToExecute | InLine | Existing:
+) -> ToExecute | InLine | Joined | Existing:
     """Start a run and, when it was claimed for this process, let it go at once."""
     if worker is None or not worker.reserve():
         return await start(desk, principal, request, worker=None, once=once)
@@ -92,6 +93,26 @@ async def decide_and_resume(
         raise
     await _claim(worker, decided.to_resume)
     return decided
+
+
+async def send_input(
+    desk: Desk,
+    worker: Worker | None,
+    principal: Principal,
+    to: Target,
+    request: InputRequest,
+    once: Once[Accepted] | None = None,
+) -> Accepted:
+    """Send messages to a run or a thread, and let a run that was started for them go at once."""
+    if worker is None or not worker.reserve():
+        return await send(desk, principal, to, request, deliver=True, once=once)
+    try:
+        accepted = await send(desk, principal, to, request, deliver=False, once=once)
+    except BaseException:
+        worker.free()
+        raise
+    await _claim(worker, accepted.to_claim)
+    return accepted
 
 
 async def _claim(worker: Worker, key: RunKey | None) -> None:

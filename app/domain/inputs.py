@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from app.domain.ids import InputId, RunId, ThreadId
@@ -23,7 +24,7 @@ INPUT_TRANSITIONS: Mapping[InputStatus, frozenset[InputStatus]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A message for a run that can't take it yet; `position` orders the inputs of a thread."""
+    """A message that a run hasn't taken yet, or has; `position` orders what one run hasn't."""
 
     id: InputId
     thread_id: ThreadId
@@ -32,3 +33,6 @@ class Input:
     message: Message
     status: InputStatus
     revision: int
+    created_at: datetime
+    consumed_seq: int | None
+    """Its place in the thread's log, once it has one."""

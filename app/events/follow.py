@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.domain.errors import BadCursor, Gone
-from app.domain.events import RUN_FINISH
+from app.domain.events import CONTROL_EVENTS, RUN_FINISH
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs import RunStatus
 from app.events.frames import Frame, logged_frame
@@ -77,8 +77,7 @@ class Follower:
             elif self._until_heartbeat() <= 0:
                 yield None
                 self._showed_at = asyncio.get_running_loop().time()
-            if heard:
-                self._at_finish = heard[-1].event_type == RUN_FINISH
+            self._at_finish = self._ends_with_finish(heard)
             if self._at_finish and not self._behind:
                 if (heard and self._is_end(heard[-1])) or await self._is_over():
                     return
@@ -129,6 +128,13 @@ class Follower:
     def _move(self, cursor: int) -> None:
         self._cursor = cursor
         self._subscription.cursor = cursor
+
+    def _ends_with_finish(self, heard: Sequence[Frame]) -> bool:
+        """Others may speak to a run that rests: what they say doesn't mean that it goes on."""
+        for frame in reversed(heard):
+            if frame.event_type not in CONTROL_EVENTS:
+                return frame.event_type == RUN_FINISH
+        return self._at_finish
 
     def _is_end(self, last: Frame) -> bool:
         return self._scope.run_id is not None and last.ends_its_run

@@ -70,8 +70,11 @@ async def _advance(run: ActiveRun) -> Ending:
         return ending
     while True:
         run.interruption.check()
-        if run.unread_inputs:
+        while run.unread_inputs:
             await run.read_inbox()
+            # What was to be read may have been taken back: then there is nothing new to answer.
+            if has_answered(run) and (ending := await come_to_rest(run)) is not None:
+                return ending
         if (blocked := await hand_off_if_wished(run)) is not None:
             return await finish(run, blocked)
         if (ending := await _step(run)) is not None:

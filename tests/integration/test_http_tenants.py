@@ -69,12 +69,15 @@ async def waiting(server: Server, served_database: str) -> dict[str, Any]:
 
 
 async def test_a_foreign_id_is_an_unknown_id_on_every_route(
-    bob: Client, waiting: dict[str, Any], served_database: str
+    ann: Client, bob: Client, waiting: dict[str, Any], served_database: str
 ) -> None:
+    more = {"messages": [{"role": "user", "content": "more"}], "mode": "steer"}
+    queued = await ann.post(f"/v1/runs/{waiting['run_id']}/inputs", more, 202)
     foreign = {
         "run_id": waiting["run_id"],
         "thread_id": waiting["thread_id"],
         "id": waiting["waiting"]["tickets"][0]["id"],
+        "input_id": queued["input_ids"][0],
     }
     before = await all_rows(served_database)
     asked = [route for route in await routes_of(bob) if foreign.keys() & set(route.ids)]

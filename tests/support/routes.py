@@ -15,7 +15,7 @@ UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """An operation of the OpenAPI document, and a body that it takes."""
+    """An operation of the OpenAPI document, and a request that it takes."""
 
     method: str
     path: str
@@ -28,6 +28,9 @@ class Route:
         body = BODIES.get((self.method, self.path))
         if body is not None:
             request["json"] = body
+        needed = HEADERS.get((self.method, self.path))
+        if needed is not None:
+            request["headers"] = {**request.get("headers", {}), **needed}
         path = self.path.format(**{"task_id": f"bg_{UNKNOWN}", **ids})
         return await client.http.request(self.method, path, **request)
 
@@ -39,10 +42,18 @@ BODIES = {
     },
     ("POST", "/v1/runs/{run_id}/decision"): {"ticket_id": UNKNOWN, "action": "resume"},
     ("POST", "/v1/threads/{thread_id}/decision"): {"ticket_id": UNKNOWN, "action": "resume"},
+    ("POST", "/v1/runs/{run_id}/inputs"): {"messages": [{"role": "user", "content": "hello"}]},
+    ("POST", "/v1/threads/{thread_id}/messages"): {
+        "messages": [{"role": "user", "content": "hello"}]
+    },
+    ("PATCH", "/v1/threads/{thread_id}/inputs/{input_id}"): {
+        "message": {"role": "user", "content": "hello"}
+    },
     ("POST", "/v1/threads"): {"title": "mine"},
     ("PATCH", "/v1/threads/{thread_id}"): {"title": "mine now"},
     ("POST", "/v1/stream-tokens"): {"run_id": UNKNOWN},
 }
+HEADERS = {("PATCH", "/v1/threads/{thread_id}/inputs/{input_id}"): {"If-Match": '"1"'}}
 NEEDS_NO_KEY = {"/health", "/health/live"}
 
 

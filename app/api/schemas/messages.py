@@ -3,13 +3,16 @@
 import binascii
 import re
 from base64 import b64decode
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from app.api.schemas.common import Answer, Request, Str, Time
 from app.clock import new_id
+from app.domain.errors import Invalid, TooLarge
 from app.domain.ids import MessageId
+from app.domain.json_values import compact
 from app.domain.messages import (
     Base64Source,
     Block,
@@ -94,6 +97,21 @@ class NewMessage(Request):
         else:
             content = tuple(_block(part) for part in self.content)
         return Message(id=MessageId(new_id()), role=Role(self.role), content=content)
+
+
+def bounded(messages: Sequence[NewMessage], most_bytes: int) -> tuple[Message, ...]:
+    """New messages as they are kept, each with some content and not too much of it."""
+    found = tuple(message.to_domain() for message in messages)
+    for place, message in enumerate(found):
+        if not message.content or all(
+            getattr(block, "text", "x") == "" for block in message.content
+        ):
+            raise Invalid("message_empty", f"messages.{place} has no content.")
+        if len(compact(message_to_json(message)).encode()) > most_bytes:
+            raise TooLarge(
+                "message_too_large", f"messages.{place} is larger than {most_bytes} bytes."
+            )
+    return found
 
 
 def _block(part: TextPart | MediaPart) -> Block:

@@ -1,8 +1,8 @@
 """Runs, as clients start and read them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AliasChoices, Field
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
 from pydantic.config import JsonDict
 
 from app.agents.entries import MOST_SECONDS
@@ -88,7 +88,8 @@ class StartIn(Request):
     messages: list[NewMessage] = Field(min_length=1, max_length=1000)
     on_active: OnActive = Field(
         OnActive.ENQUEUE,
-        description="When another run occupies the thread: wait behind it, or be refused.",
+        description="When another run occupies the thread: wait behind it, be refused, have it "
+        "cancelled and wait in line, or let it have the messages and be told of that run.",
     )
     if_thread_missing: IfThreadMissing = IfThreadMissing.CREATE
     metadata: Metadata = Field(default_factory=dict)
@@ -102,6 +103,14 @@ class StartIn(Request):
         default_factory=list,
         description="Tools that the client carries out: a call of one is a ticket to respond to.",
     )
+
+    @model_validator(mode="after")
+    def _an_id_is_of_a_new_run(self) -> Self:
+        if self.run_id is not None and self.on_active is OnActive.STEER:
+            raise ValueError(
+                "run_id names a new run, and steer may start none; send an Idempotency-Key instead"
+            )
+        return self
 
     def fingerprint(self) -> str:
         """The same for a repetition of this request, whatever order its fields came in."""

@@ -1,0 +1,95 @@
+"""Inputs, as clients send them and see them wait."""
+
+from typing import Any, Literal
+
+from pydantic import AliasChoices, Field
+from pydantic.config import JsonDict
+
+from app.api.schemas.common import Answer, Request, Str, Time
+from app.api.schemas.messages import NewMessage
+from app.control.inputs import Accepted, InputMode
+from app.domain.inputs import Input
+from app.domain.messages import message_to_json
+
+_EXAMPLE: JsonDict = {
+    "messages": [{"role": "user", "content": "Leave the newest one, please"}],
+    "mode": "steer",
+}
+
+
+class InputsIn(Request):
+    """Messages for a run that is there already, or for a new one behind it."""
+
+    model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
+
+    messages: list[NewMessage] = Field(min_length=1, max_length=1000)
+    mode: InputMode = Field(
+        InputMode.QUEUE,
+        description="`queue`: a new run reads them, in line behind the others; `steer`: the run that "
+        "is there does, before its next step; `interrupt_then_queue`: as `queue`, and the run that "
+        "occupies the thread is cancelled.",
+    )
+
+
+class ThreadMessagesIn(InputsIn):
+    """Messages for the run that occupies a thread, or for a new one."""
+
+    agent_id: Str | None = Field(
+        None,
+        validation_alias=AliasChoices("agent_id", "agentId"),
+        min_length=1,
+        max_length=200,
+        description="Who runs, should a run be started; else the agent that was last at work here.",
+    )
+
+
+class InputsAcceptedOut(Answer):
+    """The run that reads the messages; `input_ids` are in their order."""
+
+    input_ids: list[str]
+    run_id: str
+    thread_id: str
+    status: Literal["created", "running", "waiting", "done"] = Field(
+        description="The run's status at that moment."
+    )
+
+
+def accepted_out(accepted: Accepted) -> InputsAcceptedOut:
+    return InputsAcceptedOut(
+        input_ids=list(accepted.input_ids),
+        run_id=accepted.run.id,
+        thread_id=accepted.run.thread_id,
+        status=accepted.run.status.value,
+    )
+
+
+class InputChange(Request):
+    """What a run is to read instead."""
+
+    message: NewMessage
+
+
+class WaitingInputOut(Answer):
+    """A message that waits for its run, or did. One that was taken has its place in the log."""
+
+    id: str
+    run_id: str
+    thread_id: str
+    status: Literal["pending", "consumed", "retracted"]
+    message: dict[str, Any]
+    revision: int = Field(description="Counts its changes; `If-Match` names the one that is meant.")
+    seq: int | None = Field(description="Its place in the thread's log, once it was taken.")
+    created_at: Time
+
+
+def waiting_input_out(waiting: Input) -> WaitingInputOut:
+    return WaitingInputOut(
+        id=waiting.id,
+        run_id=waiting.run_id,
+        thread_id=waiting.thread_id,
+        status=waiting.status.value,
+        message=message_to_json(waiting.message),
+        revision=waiting.revision,
+        seq=waiting.consumed_seq,
+        created_at=waiting.created_at,
+    )

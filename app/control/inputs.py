@@ -1,0 +1,163 @@
+"""Inputs: messages for a run that is there, or for a new one in line behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias, assert_never
+
+from app import telemetry
+from app.clock import new_id
+from app.control.desk import Desk
+from app.control.interrupt import Interruption, announce
+from app.control.once import Once, begin, settle
+from app.control.reading import run_not_found, thread_not_found
+from app.control.start import (
+    IfThreadMissing,
+    Joined,
+    OnActive,
+    StartRequest,
+    agent_of_thread,
+    new_run,
+    stand_in_line,
+)
+from app.control.steer import obstacle, steer
+from app.domain.ids import AgentId, InputId, RunId, ThreadId
+from app.domain.json_values import digest
+from app.domain.messages import Message
+from app.domain.principals import Principal, Scope
+from app.domain.runs import RunRecord
+from app.events.outgoing import Transaction
+from app.storage import runs, threads
+from app.storage.runs import RunKey
+
+
+class InputMode(StrEnum):
+    """Who is to read the messages: a new run in line, the one that is there, or one in its place."""
+
+    QUEUE = "queue"
+    STEER = "steer"
+    INTERRUPT_THEN_QUEUE = "interrupt_then_queue"
+
+
+_ON_ACTIVE = {
+    InputMode.QUEUE: OnActive.ENQUEUE,
+    InputMode.STEER: OnActive.STEER,
+    InputMode.INTERRUPT_THEN_QUEUE: OnActive.INTERRUPT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToRun:
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class ToThread:
+    thread_id: ThreadId
+
+
+Target: TypeAlias = ToRun | ToThread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRequest:
+    """Messages as a client sent them; without an agent, a new run is of the thread's last one."""
+
+    messages: tuple[Message, ...]
+    mode: InputMode
+    agent_id: AgentId | None = None
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The run that reads the messages, and what each of them is called until it has."""
+
+    run: RunRecord
+    input_ids: Sequence[InputId]
+    to_claim: RunKey | None = None
+    """The run, when it can go on and no delivery says so."""
+    interrupted: Interruption | None = None
+
+
+async def send(
+    desk: Desk,
+    principal: Principal,
+    to: Target,
+    request: InputRequest,
+    *,
+    deliver: bool,
+    once: Once[Accepted] | None = None,
+) -> Accepted:
+    """Put messages before a run that reads them; once this is answered, none of them is overlooked."""
+    principal.require(Scope.RUNS_WRITE)
+    async with desk.outgoing.transaction() as transaction:
+        connection = transaction.connection
+        await begin(connection, principal, once)
+        match to:
+            case ToRun(run_id):
+                known = await runs.get(connection, principal.tenant, run_id)
+                if known is None:
+                    raise run_not_found(run_id)
+                thread_id = known.thread_id
+            case ToThread(thread_id):
+                known = None
+            case _:
+                assert_never(to)
+        if known is not None and request.mode is InputMode.STEER:
+            accepted = await _steer(transaction, known, request.messages)
+        else:
+            accepted = await _start(
+                desk, principal, transaction, thread_id, request, deliver=deliver
+            )
+        await settle(connection, principal, once, accepted)
+    await announce(desk, principal, accepted.interrupted)
+    return accepted
+
+
+async def _steer(
+    transaction: Transaction, known: RunRecord, messages: Sequence[Message]
+) -> Accepted:
+    await threads.lock(transaction.connection, known.tenant, known.thread_id)
+    record = await runs.lock(transaction.connection, known.tenant, known.id)
+    if record is None:
+        raise run_not_found(known.id)
+    if (why_not := obstacle(record)) is not None:
+        raise why_not
+    return Accepted(record, await steer(transaction, record, messages))
+
+
+async def _start(
+    desk: Desk,
+    principal: Principal,
+    transaction: Transaction,
+    thread_id: ThreadId,
+    request: InputRequest,
+    *,
+    deliver: bool,
+) -> Accepted:
+    """As a start with the same messages would; only that the thread must be there."""
+    connection, tenant = transaction.connection, principal.tenant
+    if await threads.get(connection, tenant, thread_id) is None:
+        raise thread_not_found(thread_id)
+    run_id = RunId(new_id())
+    start = StartRequest(
+        agent_id=request.agent_id,
+        thread_id=thread_id,
+        run_id=run_id,
+        messages=request.messages,
+        on_active=_ON_ACTIVE[request.mode],
+        if_thread_missing=IfThreadMissing.REJECT,
+        metadata={},
+        digest=digest(["input", run_id]),
+        traceparent=request.traceparent,
+    )
+    agent_id = start.agent_id or await agent_of_thread(connection, tenant, start)
+    run = new_run(desk, principal, start, agent_id)
+    started = await stand_in_line(desk, principal, transaction, run, start, deliver=deliver)
+    if started is None:
+        raise RuntimeError(f"the new id {run_id} is taken")
+    if isinstance(started, Joined):
+        return Accepted(started.record, started.input_ids)
+    telemetry.runs_started.labels(agent_id).inc()
+    return Accepted(started.record, started.input_ids, started.to_claim, started.interrupted)

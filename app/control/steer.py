@@ -1,0 +1,62 @@
+"""Steer: messages for a run that is there already, which sees them at the next border of its steps.
+
+They are queued under the run's lock, and the commit that would end the run by itself or let it wait for
+its tasks looks at the same row: neither overlooks them. A run that waits for its tasks is woken; one
+that waits for people sees them when it goes on.
+"""
+
+from collections.abc import Sequence
+
+from app.clock import new_id
+from app.domain.errors import Conflict, TooMany
+from app.domain.events import InputQueued
+from app.domain.ids import InputId
+from app.domain.messages import Message
+from app.domain.runs import RunRecord, Waiting, WaitingReason
+from app.events.outgoing import Transaction
+from app.storage import deliveries, inputs
+from app.storage.runs import RunKey
+
+MOST_UNREAD = 1000
+"""Messages that may wait for one run."""
+
+
+def obstacle(record: RunRecord) -> Conflict | None:
+    """Why a run takes no more messages, if it doesn't."""
+    if record.is_done:
+        return Conflict(
+            "run_finished",
+            'The run has ended. Send the messages with mode "queue", or start a run on its thread.',
+            thread_id=record.thread_id,
+        )
+    if record.cancel_requested_at is not None:
+        return Conflict(
+            "not_steerable",
+            'The run is being cancelled and reads nothing more. Send the messages with mode "queue".',
+            thread_id=record.thread_id,
+        )
+    return None
+
+
+async def steer(
+    transaction: Transaction, record: RunRecord, messages: Sequence[Message]
+) -> tuple[InputId, ...]:
+    """Put messages before a run without an obstacle; the caller has locked its thread and it."""
+    if record.unread_inputs + len(messages) > MOST_UNREAD:
+        raise TooMany(
+            "queue_full",
+            f"{record.unread_inputs} messages wait for this run already; try again when it has read some.",
+        )
+    connection, tenant = transaction.connection, record.tenant
+    waiting = [(InputId(new_id()), message) for message in messages]
+    await inputs.queue(connection, tenant, record.thread_id, record.id, waiting)
+    match record.state:
+        case Waiting(WaitingReason.BACKGROUND_TASKS):
+            key = RunKey(tenant, record.thread_id, record.id, record.attempt)
+            await deliveries.enqueue(connection, key)
+        case _:
+            pass
+    for input_id, message in waiting:
+        queued = InputQueued(input_id, message.id)
+        transaction.say(tenant, record.thread_id, record.id, queued)
+    return tuple(input_id for input_id, _ in waiting)
