@@ -1,5 +1,6 @@
 """Stop conditions: each fires at its limit and not before, over the whole run, and keeps what was said."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,11 @@ pytestmark = pytest.mark.anyio
 
 def stopping(*tools: Any, approval: Any = (), **conditions: Any) -> Catalog:
     return configured(an_agent(*tools, approval=approval), stop_conditions=conditions)
+
+
+def limited(catalog: Catalog, max_rounds: int) -> Catalog:
+    agents = {id_: replace(spec, max_rounds=max_rounds) for id_, spec in catalog.agents.items()}
+    return replace(catalog, agents=agents)
 
 
 async def ended(run: Run) -> Termination:
@@ -139,3 +145,12 @@ async def test_executing_for_too_long_stops_a_run(database_url: str) -> None:
         termination = await ended(await house.start())
     assert isinstance(termination, Stopped)
     assert termination.code == "timeout"
+
+
+async def test_the_limit_of_rounds_holds_whatever_plugins_there_are(database_url: str) -> None:
+    probe = Probe()
+    bare, stopped = an_agent(probe.tool, max_rounds=2), stopping(probe.tool, token_budget=10_000)
+    for agent in (bare, limited(stopped, 2)):
+        async with replica(database_url, agent, calls(probe, "a", "b", "c")) as house:
+            run = await house.start()
+            assert await ended(run) == Stopped("max_rounds", "2 rounds were used")
