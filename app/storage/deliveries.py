@@ -65,7 +65,8 @@ async def due_at(connection: Connection, key: RunKey) -> datetime | None:
 
 
 def _dedupe_key(key: RunKey) -> str:
-    return f"{key.run_id}:{key.attempt}"
+    """With its tenant: another one's run may have the same id."""
+    return f"{key.tenant}:{key.run_id}:{key.attempt}"
 
 
 def delivered(payload: bytes | None) -> RunKey:
@@ -82,7 +83,7 @@ async def enqueue_task(connection: Connection, key: TaskKey) -> None:
     await queries.enqueue(
         TASK_ENTRYPOINT,
         json.dumps(asdict(key)).encode(),
-        dedupe_key=f"{key.task_id}:{key.attempt}",
+        dedupe_key=f"{key.tenant}:{key.task_id}:{key.attempt}",
         on_conflict="skip",
     )
 

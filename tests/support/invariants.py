@@ -69,7 +69,7 @@ _BROKEN = {
     "a run waits for tasks and has none, or something to read and no delivery": """
         SELECT r.id::text FROM runs r WHERE r.waiting_reason = 'background_tasks' AND (
             CASE WHEN r.unread_inputs = 0 THEN r.open_tasks = 0 ELSE NOT EXISTS (
-                SELECT FROM pgq.pgqueuer q WHERE q.dedupe_key = r.id || ':' || r.attempt) END)""",
+                SELECT FROM pgq.pgqueuer q WHERE q.dedupe_key = r.tenant || ':' || r.id || ':' || r.attempt) END)""",
     "a task's end was told twice, or never": """
         SELECT t.id FROM tasks t WHERE t.reported_at IS NOT NULL AND (SELECT count(*) FROM inputs i
             WHERE i.tenant = t.tenant AND i.run_id = t.run_id
