@@ -26,6 +26,11 @@ async def pause(seconds: float) -> None:
         return
 
 
+async def give_way() -> None:
+    """Let everything else that is ready run once."""
+    await asyncio.sleep(0)  # noqa: TID251  no time passes
+
+
 def new_id() -> str:
     """A fresh id that sorts by the time of its making, so that indexes grow at their right edge."""
     return str(uuid7())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from app import telemetry
-from app.clock import pause
+from app.clock import give_way, pause
 from app.domain.errors import InferenceFailed
 from app.domain.events import InferenceComplete
 from app.domain.failures import FailureKind, failed
@@ -223,8 +223,12 @@ class _Inference:
             async with Silence(limit) as silence:
                 async for chunks in stream:
                     silence.pause()
+                    is_first = not answer.has_begun
                     for chunk in chunks:
                         answer.add(chunk)
+                    if is_first:
+                        # The first words are on their way to clients before the end is prepared.
+                        await give_way()
                     await run.events.room()
                     silence.heard()
             if answer.stop_reason is None:
