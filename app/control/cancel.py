@@ -40,6 +40,14 @@ class CancelAnswer:
     is_settled: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """A run that was wished away while somebody executes it, who should hear of that."""
+
+    run_id: RunId
+    reason: str | None
+
+
 async def cancel(
     desk: Desk,
     principal: Principal,
@@ -60,16 +68,22 @@ async def cancel(
         record = await runs.lock(connection, principal.tenant, run_id)
         if thread is None or record is None:
             raise run_not_found(run_id)
+        interrupted = None
         if not record.is_done:
-            reason = await wish(transaction, principal, thread, record, reason)
+            interrupted = await wish(transaction, principal, thread, record, reason)
         after = await runs.get(connection, principal.tenant, run_id)
         if after is None:
             raise run_not_found(run_id)
         answer = CancelAnswer(after, after.is_done)
         await settle(connection, principal, once, answer)
-    if record.status is RunStatus.RUNNING:
-        await desk.announce_cancel(principal.tenant, run_id, reason)
+    await announce(desk, principal, interrupted)
     return answer
+
+
+async def announce(desk: Desk, principal: Principal, interrupted: Interruption | None) -> None:
+    """The fast path of a wish that is committed."""
+    if interrupted is not None:
+        await desk.announce_cancel(principal.tenant, interrupted.run_id, interrupted.reason)
 
 
 async def wish(
@@ -78,8 +92,9 @@ async def wish(
     thread: Thread,
     record: RunRecord,
     reason: str | None,
-) -> str | None:
-    """Write the wish down, and fulfil it where nobody executes. The first wish's reason stays."""
+) -> Interruption | None:
+    """Write the wish down, and fulfil it where nobody executes. The first wish's reason stays, and is
+    what the run's owner is to be told once this is committed."""
     if record.cancel_requested_at is not None:
         reason = await runs.cancel_reason(transaction.connection, record.tenant, record.id)
     else:
@@ -91,7 +106,7 @@ async def wish(
         )
     if record.status in _AT_REST:
         await end_at_rest(transaction, thread, record, reason)
-    return reason
+    return Interruption(record.id, reason) if record.status is RunStatus.RUNNING else None
 
 
 async def end_at_rest(

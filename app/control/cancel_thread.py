@@ -5,13 +5,13 @@ Whoever stands in line goes first, so that no end admits a run that is about to 
 
 from dataclasses import dataclass
 
-from app.control.cancel import wish
+from app.control.cancel import announce, wish
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
 from app.control.reading import thread_not_found
 from app.domain.ids import ThreadId
 from app.domain.principals import Principal, Scope
-from app.domain.runs import RunRecord, RunStatus
+from app.domain.runs import RunRecord
 from app.storage import runs, threads
 
 
@@ -45,12 +45,13 @@ async def cancel_thread(
         if thread is None:
             raise thread_not_found(thread_id)
         before = await runs.lock_unfinished(connection, tenant, thread_id)
-        for record in reversed(before):
+        interrupted = [
             await wish(transaction, principal, thread, record, reason)
+            for record in reversed(before)
+        ]
         after = [await runs.get(connection, tenant, record.id) for record in before]
         answer = ThreadCancelAnswer(thread_id, tuple(run for run in after if run is not None))
         await settle(connection, principal, once, answer)
-    for record in before:
-        if record.status is RunStatus.RUNNING:
-            await desk.announce_cancel(tenant, record.id, reason)
+    for interruption in interrupted:
+        await announce(desk, principal, interruption)
     return answer

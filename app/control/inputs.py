@@ -7,8 +7,8 @@ from typing import TypeAlias, assert_never
 
 from app import telemetry
 from app.clock import new_id
+from app.control.cancel import Interruption, announce
 from app.control.desk import Desk
-from app.control.interrupt import Interruption, announce
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found, thread_not_found
 from app.control.start import (

@@ -7,8 +7,9 @@ from enum import StrEnum
 
 from app import telemetry
 from app.clock import new_id
+from app.control.cancel import Interruption, announce
 from app.control.desk import Desk
-from app.control.interrupt import Interruption, announce, interrupt
+from app.control.interrupt import interrupt
 from app.control.once import Once, begin, settle
 from app.control.reading import thread_not_found
 from app.control.steer import obstacle, steer

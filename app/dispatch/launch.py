@@ -1,6 +1,7 @@
 """Launching: a run that may go on and finds a free slot here is executed here, without a delivery."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import structlog
 
@@ -18,6 +19,8 @@ from app.domain.principals import Principal
 from app.domain.runs import RunRecord, RunStatus
 from app.storage.database import DATABASE_AWAY
 from app.storage.runs import RunKey
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -64,15 +67,11 @@ async def retry_run(
     once: Once[RunRecord] | None = None,
 ) -> InLine:
     """Start a run in a failed one's place, and let it go at once."""
-    if worker is None or not worker.reserve():
-        return await retry(desk, principal, run_id, request, deliver=True, once=once)
-    try:
-        line = await retry(desk, principal, run_id, request, deliver=False, once=once)
-    except BaseException:
-        worker.free()
-        raise
-    await _claim(worker, line.to_claim)
-    return line
+
+    async def command(deliver: bool) -> InLine:
+        return await retry(desk, principal, run_id, request, deliver=deliver, once=once)
+
+    return await _with_a_slot(worker, command, lambda line: line.to_claim)
 
 
 async def decide_and_resume(
@@ -84,15 +83,11 @@ async def decide_and_resume(
     once: Once[Decided] | None = None,
 ) -> Decided:
     """Record answers to tickets, and let their run go on at once."""
-    if worker is None or not worker.reserve():
-        return await decide(desk, principal, run_id, requests, once=once)
-    try:
-        decided = await decide(desk, principal, run_id, requests, deliver=False, once=once)
-    except BaseException:
-        worker.free()
-        raise
-    await _claim(worker, decided.to_resume)
-    return decided
+
+    async def command(deliver: bool) -> Decided:
+        return await decide(desk, principal, run_id, requests, deliver=deliver, once=once)
+
+    return await _with_a_slot(worker, command, lambda decided: decided.to_resume)
 
 
 async def send_input(
@@ -104,15 +99,29 @@ async def send_input(
     once: Once[Accepted] | None = None,
 ) -> Accepted:
     """Send messages to a run or a thread, and let a run that was started for them go at once."""
+
+    async def command(deliver: bool) -> Accepted:
+        return await send(desk, principal, to, request, deliver=deliver, once=once)
+
+    return await _with_a_slot(worker, command, lambda accepted: accepted.to_claim)
+
+
+async def _with_a_slot(
+    worker: Worker | None,
+    command: Callable[[bool], Awaitable[T]],
+    goes_on: Callable[[T], RunKey | None],
+) -> T:
+    """Carry out a command, which is told whether it has to deliver the run that goes on by it: not if
+    there is a slot for it here."""
     if worker is None or not worker.reserve():
-        return await send(desk, principal, to, request, deliver=True, once=once)
+        return await command(True)
     try:
-        accepted = await send(desk, principal, to, request, deliver=False, once=once)
+        answer = await command(False)
     except BaseException:
         worker.free()
         raise
-    await _claim(worker, accepted.to_claim)
-    return accepted
+    await _claim(worker, goes_on(answer))
+    return answer
 
 
 async def _claim(worker: Worker, key: RunKey | None) -> None:

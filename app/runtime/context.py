@@ -202,13 +202,16 @@ class ActiveRun:
             step_count=self.step_index + 1,
         )
         steps = self.steps + completes_step
+        own = self.state.exported(StateScope.RUN)
         thread_state = self.state.exported(StateScope.THREAD)
+        run_state = self._run_state(state, steps, own)
         events = [Said(event, self.step) for event in said]
         if completes_step:
-            events.append(Said(self._state_snapshot(EXECUTING, steps), self.step))
+            executing = run_state if state is EXECUTING else self._run_state(EXECUTING, steps, own)
+            events.append(Said(_state_snapshot(executing, thread_state), self.step))
             events.append(Said(StepEnd(), self.step))
         if finish is not None:
-            events.append(Said(self._state_snapshot(state, steps), None))
+            events.append(Said(_state_snapshot(run_state, thread_state), None))
             events.append(Said(finish, None))
         starting, self.starting = self.starting, []
         answer = await self.store.commit(
@@ -223,7 +226,7 @@ class ActiveRun:
                 state=state,
                 steps=steps,
                 usage=usage,
-                run_state=self._run_state(state, steps),
+                run_state=run_state,
                 thread_state=None if thread_state == self.thread_state else thread_state,
                 calls=tuple(calls),
                 calls_settled=calls_settled,
@@ -277,7 +280,7 @@ class ActiveRun:
         self.state.restore(StateScope.RUN, extensions)
         self.state.restore(StateScope.THREAD, self.thread_state)
 
-    def _run_state(self, state: Standing, steps: int) -> dict[str, Any]:
+    def _run_state(self, state: Standing, steps: int, own: JsonObject) -> dict[str, Any]:
         """What continuations of this run find."""
         lifecycle: dict[str, Any] = {
             "run_id": self.record.id,
@@ -292,11 +295,10 @@ class ActiveRun:
             lifecycle["status_reason"] = status_reason(state.termination)
         return {
             "revision": self.state.snapshot.revision + 1,
-            "extensions": {LIFECYCLE: lifecycle, **self.state.exported(StateScope.RUN)},
+            "extensions": {LIFECYCLE: lifecycle, **own},
         }
 
-    def _state_snapshot(self, state: Standing, steps: int) -> StateSnapshot:
-        """What clients see: all of it, whatever its scope."""
-        own = self._run_state(state, steps)
-        shared = self.state.exported(StateScope.THREAD)
-        return StateSnapshot({**own, "extensions": {**own["extensions"], **shared}})
+
+def _state_snapshot(run_state: JsonObject, thread_state: JsonObject) -> StateSnapshot:
+    """What clients see: all of it, whatever its scope."""
+    return StateSnapshot({**run_state, "extensions": {**run_state["extensions"], **thread_state}})

@@ -10,7 +10,7 @@ from app.domain.tool_calls import INTERRUPTED, ToolResult
 from app.llm.scripted import in_order, turn
 from app.runtime.plugins import Block, HookView, Phase, Plugin, Request, SetResult
 from app.runtime.state import Change, StateKey
-from tests.support.hooks import Hooks, about, nothing
+from tests.support.hooks import Hooks, about, nothing, watching
 from tests.support.house import Run, an_agent, of_type, replica
 from tests.support.probes import Probe
 
@@ -19,27 +19,17 @@ pytestmark = pytest.mark.anyio
 SEEN: StateKey[list[str], list[str]] = StateKey("seen", list)
 
 
-class Witness:
-    def __init__(self, *phases: Phase) -> None:
-        self.views: list[HookView] = []
-        self.plugin = Plugin(name="witness", hooks=dict.fromkeys(phases, self._look))
-
-    async def _look(self, view: HookView) -> Sequence[Request]:
-        self.views.append(view)
-        return []
-
-
 async def results(run: Run) -> list[str]:
     return [entry.message.text for entry in await run.log() if entry.message.role is Role.TOOL]
 
 
 async def test_phase_hooks_fire_during_loop_with_tool_call_phases(database_url: str) -> None:
-    witness, probe = Witness(*Phase), Probe()
+    witness, probe = watching(*Phase), Probe()
     script = in_order(turn(probe.call("c1")), turn("done"))
     agent = an_agent(probe.tool, plugins=[witness.plugin])
     async with replica(database_url, agent, script) as house:
         await (await house.start()).finished()
-    assert [view.phase.value for view in witness.views] == [
+    assert [view.phase.value for view in witness.seen] == [
         "run_start",
         *("step_start", "before_inference", "after_inference"),
         *("tool_gate", "before_tool_execute", "after_tool_execute", "step_end"),
@@ -51,12 +41,12 @@ async def test_phase_hooks_fire_during_loop_with_tool_call_phases(database_url: 
 async def test_step_start_fires_per_step_and_before_inference_hook_sees_step_count(
     database_url: str,
 ) -> None:
-    witness, probe = Witness(Phase.STEP_START, Phase.BEFORE_INFERENCE), Probe()
+    witness, probe = watching(Phase.STEP_START, Phase.BEFORE_INFERENCE), Probe()
     script = in_order(turn(probe.call("c1")), turn(probe.call("c2")), turn("done"))
     agent = an_agent(probe.tool, plugins=[witness.plugin])
     async with replica(database_url, agent, script) as house:
         await (await house.start()).finished()
-    assert [(view.phase, view.steps) for view in witness.views] == [
+    assert [(view.phase, view.steps) for view in witness.seen] == [
         (phase, steps)
         for steps in (0, 1, 2)
         for phase in (Phase.STEP_START, Phase.BEFORE_INFERENCE)
@@ -64,34 +54,34 @@ async def test_step_start_fires_per_step_and_before_inference_hook_sees_step_cou
 
 
 async def test_after_inference_hook_sees_llm_response(database_url: str) -> None:
-    witness = Witness(Phase.AFTER_INFERENCE)
+    witness = watching(Phase.AFTER_INFERENCE)
     async with replica(
         database_url, an_agent(plugins=[witness.plugin]), in_order(turn("Hello!"))
     ) as house:
         await (await house.start()).finished()
-    [view] = witness.views
+    [view] = witness.seen
     assert view.answer is not None
     assert view.answer.text == "Hello!"
 
 
 async def test_phase_hook_receives_tool_context(database_url: str) -> None:
-    witness, probe = Witness(Phase.BEFORE_TOOL_EXECUTE), Probe()
+    witness, probe = watching(Phase.BEFORE_TOOL_EXECUTE), Probe()
     script = in_order(turn(probe.call("c1", "it")), turn("done"))
     agent = an_agent(probe.tool, plugins=[witness.plugin])
     async with replica(database_url, agent, script) as house:
         await (await house.start()).finished()
-    [view] = witness.views
+    [view] = witness.seen
     assert view.call is not None
     assert (view.call.id, view.call.name, view.call.arguments) == ("c1", "probe", {"text": "it"})
 
 
 async def test_after_tool_execute_hook_sees_tool_result(database_url: str) -> None:
-    witness, probe = Witness(Phase.AFTER_TOOL_EXECUTE), Probe()
+    witness, probe = watching(Phase.AFTER_TOOL_EXECUTE), Probe()
     script = in_order(turn(probe.call("c1")), turn("done"))
     agent = an_agent(probe.tool, plugins=[witness.plugin])
     async with replica(database_url, agent, script) as house:
         await (await house.start()).finished()
-    [view] = witness.views
+    [view] = witness.seen
     assert view.result == ToolResult.success("probe", "probe did it")
 
 

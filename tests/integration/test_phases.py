@@ -8,8 +8,9 @@ import pytest
 from app.domain.ids import ThreadId
 from app.domain.runs import BehaviorRequested, Done, Failed, Stopped
 from app.llm.scripted import in_order, turn
-from app.runtime.plugins import Block, Hook, HookView, Phase, Plugin, Request, Stop
+from app.runtime.plugins import Block, HookView, Phase, Plugin, Request, Stop
 from app.runtime.state import Change, StateKey, StateScope
+from tests.support.hooks import watching
 from tests.support.house import Event, Run, an_agent, of_type, replica, texts_of, types_of
 from tests.support.probes import Probe
 
@@ -24,23 +25,6 @@ PER_STEP = [
     Phase.AFTER_INFERENCE,
     Phase.STEP_END,
 ]
-
-
-class Witness:
-    """Remembers every phase that it was asked in, and what it saw."""
-
-    def __init__(self, name: str = "witness", *phases: Phase, **more: Any) -> None:
-        self.seen: list[HookView] = []
-        hooks: dict[Phase, Hook] = {phase: self._look for phase in phases or Phase}
-        self.plugin = Plugin(name=name, hooks=hooks, **more)
-
-    async def _look(self, view: HookView) -> Sequence[Request]:
-        self.seen.append(view)
-        return []
-
-    @property
-    def phases(self) -> list[Phase]:
-        return [view.phase for view in self.seen]
 
 
 def asking(phase: Phase, *requests: Request, name: str = "asking", keys: Any = ()) -> Plugin:
@@ -63,7 +47,7 @@ def snapshots(said: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 async def test_run_start_and_run_end_hooks_fire_exactly_once(database_url: str) -> None:
-    witness, probe = Witness("witness", *PER_RUN, *PER_STEP), Probe()
+    witness, probe = watching(*PER_RUN, *PER_STEP), Probe()
     script = in_order(turn(probe.call("c1")), turn("done"))
     async with replica(
         database_url, an_agent(probe.tool, plugins=[witness.plugin]), script
@@ -75,7 +59,7 @@ async def test_run_start_and_run_end_hooks_fire_exactly_once(database_url: str) 
 
 
 async def test_hooks_see_the_run_as_it_stands(database_url: str) -> None:
-    witness = Witness("witness", Phase.STEP_START, Phase.AFTER_INFERENCE)
+    witness = watching(Phase.STEP_START, Phase.AFTER_INFERENCE)
     script = in_order(turn("one"), turn("two"))
     async with replica(database_url, an_agent(plugins=[witness.plugin]), script) as house:
         run = await house.start("hello")
@@ -170,7 +154,7 @@ async def test_a_broken_clean_up_does_not_undo_a_cancel(database_url: str) -> No
 
 
 async def test_multiple_plugins_same_phase_both_fire(database_url: str) -> None:
-    first, second = Witness("first", Phase.STEP_START), Witness("second", Phase.STEP_START)
+    first, second = (watching(Phase.STEP_START, name=name) for name in ("first", "second"))
     catalog = an_agent(plugins=[first.plugin, second.plugin])
     async with replica(database_url, catalog, in_order(turn("done"))) as house:
         await (await house.start()).finished()

@@ -20,6 +20,10 @@ class Hooks:
         self.seen.append(view)
         return self._answers[view.phase](view)
 
+    @property
+    def phases(self) -> list[Phase]:
+        return [view.phase for view in self.seen]
+
     def calls(self, phase: Phase) -> list[str]:
         """The ids of the calls that it was asked about in a phase."""
         return [view.call.id for view in self.seen if view.phase is phase and view.call]
@@ -32,3 +36,8 @@ def nothing(_: HookView) -> Sequence[Request]:
 def about(call_id: str, *requests: Request) -> Answer:
     """Ask for something about one call only."""
     return lambda view: requests if view.call is not None and view.call.id == call_id else ()
+
+
+def watching(*phases: Phase, name: str = "witness") -> Hooks:
+    """A plugin that only looks on."""
+    return Hooks(dict.fromkeys(phases, nothing), name=name)
