@@ -15,6 +15,7 @@ from app.agents.endpoints import Endpoints
 from app.agents.resolve import models_of
 from app.agents.roster import Roster
 from app.backends.a2a import A2AFactory
+from app.backends.holdfast import HoldfastFactory
 from app.backends.registry import Backends
 from app.clock import SystemClock, new_id
 from app.control.children import run_errand
@@ -83,7 +84,7 @@ async def open_house(settings: Settings) -> AsyncIterator[House]:
 
 def known_backends() -> Backends:
     """Who can execute agents that don't live here, by the name that an endpoint calls them."""
-    return Backends({"a2a": A2AFactory()}, os.environ)
+    return Backends({"a2a": A2AFactory(), "holdfast": HoldfastFactory()}, os.environ)
 
 
 def load_agents(

@@ -2,21 +2,25 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from app.domain.runs import Cancelled, Done, Failed, NaturalEnd, Termination, Waiting
+from tests.support.databases import Databases
 from tests.support.house import Replica, Run, of_type, replica, texts_of, types_of
 from tests.support.remotes import Remote, remote
 
 pytestmark = pytest.mark.anyio
 
-KINDS = ["echo", "a2a", "a2a, polled"]
+REMOTE = ["echo", "a2a", "a2a, polled", "holdfast"]
+every_kind = pytest.mark.parametrize("kind", ["local", *REMOTE])
+every_remote_kind = pytest.mark.parametrize("kind", REMOTE)
 
 
-@pytest.fixture(params=KINDS)
-async def there(request: pytest.FixtureRequest) -> AsyncIterator[Remote]:
-    async with remote(request.param) as opened:
+@pytest.fixture
+async def there(kind: str, postgres: Databases, tmp_path: Path) -> AsyncIterator[Remote]:
+    async with remote(kind, postgres, tmp_path) as opened:
         yield opened
 
 
@@ -32,6 +36,7 @@ async def _end_of(run: Run) -> Termination:
     return state.termination
 
 
+@every_kind
 async def test_its_answer_is_heard_and_kept(database_url: str, there: Remote) -> None:
     async with house(database_url, there) as here:
         run = await here.start("say hello from afar")
@@ -47,6 +52,7 @@ async def test_its_answer_is_heard_and_kept(database_url: str, there: Remote) ->
         assert types_of(said).count("step_end") == 1
 
 
+@every_kind
 async def test_its_failure_is_the_runs(database_url: str, there: Remote) -> None:
     async with house(database_url, there) as here:
         run = await here.start("fail no paper")
@@ -57,6 +63,7 @@ async def test_its_failure_is_the_runs(database_url: str, there: Remote) -> None
         assert said[-1]["termination"]["type"] == "error"
 
 
+@every_kind
 @pytest.mark.parametrize("words", ["ask which one?", "login at the door"])
 async def test_what_it_waits_for_is_a_ticket_whose_answer_it_gets(
     database_url: str, there: Remote, words: str
@@ -73,6 +80,7 @@ async def test_what_it_waits_for_is_a_ticket_whose_answer_it_gets(
         assert [each.applied_at is not None for each in await run.tickets()] == [True]
 
 
+@every_kind
 async def test_a_question_survives_the_worker_that_heard_it(
     database_url: str, there: Remote
 ) -> None:
@@ -87,6 +95,7 @@ async def test_a_question_survives_the_worker_that_heard_it(
         assert said[-1]["result"]["response"].strip() == "you answered: the red one"
 
 
+@every_kind
 async def test_a_cancel_reaches_it(database_url: str, there: Remote) -> None:
     async with house(database_url, there) as here:
         run = await here.start("hang")
@@ -97,6 +106,7 @@ async def test_a_cancel_reaches_it(database_url: str, there: Remote) -> None:
         assert await there.aborts() == 1
 
 
+@every_remote_kind
 async def test_a_turn_under_way_is_joined_by_whoever_takes_over(
     database_url: str, there: Remote
 ) -> None:
@@ -112,6 +122,7 @@ async def test_a_turn_under_way_is_joined_by_whoever_takes_over(
         assert types_of(said).count("run_start") == 1
 
 
+@every_remote_kind
 async def test_a_turn_under_way_is_handed_over_when_a_worker_stops(
     database_url: str, there: Remote
 ) -> None:
@@ -126,6 +137,7 @@ async def test_a_turn_under_way_is_handed_over_when_a_worker_stops(
         assert await there.turns() == 1
 
 
+@every_remote_kind
 async def test_what_is_said_meanwhile_is_its_next_turn(database_url: str, there: Remote) -> None:
     async with house(database_url, there) as here:
         first = await here.start("say one")

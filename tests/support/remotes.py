@@ -7,19 +7,25 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import httpx
 
 from app.agents.catalog import Catalog
 from app.backends.a2a import A2AFactory
+from app.backends.holdfast import HoldfastFactory
 from app.backends.registry import Backends
 from app.domain.agents import AgentSpec
 from app.domain.endpoints import Endpoint
 from app.domain.ids import AgentId
 from app.domain.json_values import Json
+from app.llm.catalog import ModelCatalog
 from app.llm.scripted import Script, in_order
+from tests.support.databases import Databases
 from tests.support.echo_backend import Echo
+from tests.support.house import OneModel, an_agent
+from tests.support.obedience import ASK, Obedience, ask_person
+from tests.support.servers import Server, serving
 from tests.support.streams import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +42,7 @@ class Remote(Protocol):
     def backends(self) -> Backends: ...
 
     @property
-    def script(self) -> Script: ...
+    def script(self) -> Script | ModelCatalog: ...
 
     async def hanging(self) -> None:
         """Wait until it hangs."""
@@ -190,10 +196,122 @@ class A2ARemote:
         return len((await self.server.seen())["cancels"])
 
 
+# --- another Holdfast -----------------------------------------------------------------------------
+
+_AGENTS = """
+[models.obedience]
+provider = "openai"
+model = "obedience"
+base_url = "http://127.0.0.1:PORT/v1"
+api_key = "unused"
+
+[tools]
+modules = ["asking"]
+
+[agents.far]
+model = "obedience"
+tools = ["ask_person"]
+"""
+
+
+@dataclass
+class HoldfastRemote:
+    server: Server
+    model: Obedience
+
+    def __post_init__(self) -> None:
+        self._backends = Backends({"holdfast": HoldfastFactory()}, {})
+
+    @property
+    def catalog(self) -> Catalog:
+        return catalog_of(Endpoint(backend="holdfast", url=self.server.base, target="far"))
+
+    @property
+    def backends(self) -> Backends:
+        return self._backends
+
+    @property
+    def script(self) -> Script:
+        return in_order()
+
+    async def hanging(self) -> None:
+        await asyncio.wait_for(self.model.hanging.wait(), PATIENCE)
+
+    async def release(self) -> None:
+        self.model.released.set()
+
+    async def turns(self) -> int:
+        return len(await self._runs())
+
+    async def aborts(self) -> int:
+        return sum(run["outcome"] == "cancelled" for run in await self._runs())
+
+    async def _runs(self) -> list[dict[str, Any]]:
+        async with self.server.client() as client:
+            page = await client.get("/v1/runs")
+        items: list[dict[str, Any]] = page["items"]
+        return items
+
+
 @asynccontextmanager
-async def remote(kind: str) -> AsyncIterator[Remote]:
+async def another_holdfast(databases: Databases, folder: Path) -> AsyncIterator[HoldfastRemote]:
+    """A server of ours on a database of its own."""
+    model = Obedience()
+    (folder / "asking.py").write_text(
+        f"from tests.support.obedience import {ASK}\n\n{ASK} = {ASK}\n"
+    )
+    file = folder / "agents.toml"
+    async with model.provided() as port, databases.fresh() as url:
+        file.write_text(_AGENTS.replace("PORT", str(port)))
+        async with serving(url, agents=file) as server:
+            there = HoldfastRemote(server, model)
+            yield there
+            await there.backends.aclose()
+
+
+# --- our own loop ---------------------------------------------------------------------------------
+
+
+@dataclass
+class LocalRemote:
+    """Nothing of it is remote; it obeys the same words."""
+
+    model: Obedience
+
+    @property
+    def catalog(self) -> Catalog:
+        return an_agent(ask_person)
+
+    @property
+    def backends(self) -> Backends:
+        return Backends({}, {})
+
+    @property
+    def script(self) -> ModelCatalog:
+        return OneModel(self.model)
+
+    async def hanging(self) -> None:
+        await asyncio.wait_for(self.model.hanging.wait(), PATIENCE)
+
+    async def release(self) -> None:
+        self.model.released.set()
+
+    async def turns(self) -> int:
+        raise NotImplementedError("our own loop asks its model again")
+
+    async def aborts(self) -> int:
+        return self.model.broken_off
+
+
+@asynccontextmanager
+async def remote(kind: str, databases: Databases, folder: Path) -> AsyncIterator[Remote]:
     """A remote agent by the way in which it is reached."""
     match kind:
+        case "local":
+            yield LocalRemote(Obedience())
+        case "holdfast":
+            async with another_holdfast(databases, folder) as far:
+                yield far
         case "echo":
             yield EchoRemote(Echo())
         case "a2a":
