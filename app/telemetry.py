@@ -60,6 +60,11 @@ flush_events = Histogram("holdfast_flush_events", "Events per flush.", buckets=_
 checkpoint_seconds = Histogram(
     "holdfast_checkpoint_seconds", "Duration of checkpoint commits.", buckets=_SECONDS
 )
+retention_rows = Counter(
+    "holdfast_retention_rows_total",
+    "Rows that were merged with others or removed because they were old, by duty.",
+    ["duty"],
+)
 streams_open = Gauge("holdfast_streams_open", "Event streams that clients hold open.")
 decisions = Counter("holdfast_decisions_total", "Decisions that took effect.", ["action"])
 

@@ -19,6 +19,7 @@ from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
+from app.dispatch.retention import Ages, Retention
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
@@ -170,8 +171,8 @@ async def _furnish(
         roster,
         interval=settings.sweep_interval,
         heartbeat_timeout=settings.heartbeat_timeout,
-        forget_answers_after=settings.idempotency_retention,
     )
+    retention = Retention(database, _ages(settings), interval=settings.retention_interval)
     handlers = {EVENTS_CHANNEL: relay.heard, CANCEL_CHANNEL: liveness.heard}
     background = await stack.enter_async_context(_Background.open())
     background.start(writer.run())
@@ -182,6 +183,7 @@ async def _furnish(
     background.start(liveness.run())
     background.start(sweeper.run())
     background.start(deadlines.run())
+    background.start(retention.run())
     background.start(worker.run())
     background.start(tasks.run())
 
@@ -199,6 +201,7 @@ async def _furnish(
         queue.stop()
         sweeper.stop()
         deadlines.stop()
+        retention.stop()
         async with asyncio.TaskGroup() as stopping:
             stopping.create_task(worker.stop(settings.handover_grace))
             stopping.create_task(tasks.stop(settings.handover_grace))
@@ -214,6 +217,18 @@ async def _furnish(
         desk=desk,
         worker=worker if settings.role != "api" else None,
         stopping=asyncio.Event(),
+    )
+
+
+def _ages(settings: Settings) -> Ages:
+    return Ages(
+        deltas=settings.delta_retention,
+        events=settings.event_retention,
+        tasks=settings.task_retention,
+        inputs=settings.input_retention,
+        notices=settings.notice_retention,
+        queue_log=settings.queue_log_retention,
+        answers=settings.idempotency_retention,
     )
 
 

@@ -5,12 +5,10 @@ import asyncio
 import structlog
 
 from app.agents.roster import Roster
-from app.storage import deliveries, idempotency, runs, tasks, workers
+from app.storage import deliveries, runs, tasks
 from app.storage.database import DATABASE_AWAY, Database
 
 AT_ONCE = 100
-FORGET_WORKERS_AFTER = 3600.0
-FORGET_ANSWERS_AFTER = 86_400.0
 
 log = structlog.get_logger(__name__)
 
@@ -23,13 +21,11 @@ class Sweeper:
         *,
         interval: float,
         heartbeat_timeout: float,
-        forget_answers_after: float = FORGET_ANSWERS_AFTER,
     ) -> None:
         self._database = database
         self._roster = roster
         self._interval = interval
         self._heartbeat_timeout = heartbeat_timeout
-        self._forget_answers_after = forget_answers_after
         self._stopping = asyncio.Event()
 
     async def sweep(self) -> int:
@@ -58,8 +54,6 @@ class Sweeper:
             )
             for task in lost:
                 await deliveries.enqueue_task(connection, task)
-            await workers.remove_dead(connection, FORGET_WORKERS_AFTER)
-            await idempotency.forget(connection, self._forget_answers_after)
         if found or lost:
             log.info("swept", runs=len(found), tasks=len(lost))
         return len(found) + len(lost)
