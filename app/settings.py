@@ -29,6 +29,12 @@ class Settings(BaseSettings):
     listen_url: str | None = Field(
         None, description="A direct URL for LISTEN, when DATABASE_URL goes through a pooler."
     )
+    nats_url: str | None = Field(
+        None,
+        repr=False,
+        validation_alias=AliasChoices("NATS_URL", "HOLDFAST_NATS_URL"),
+        description="A NATS server, or several, that carries hints between replicas in place of NOTIFY.",
+    )
     pgbouncer: bool = Field(False, description="DATABASE_URL is a pooler in transaction mode.")
     data_dir: Path | None = Field(
         None,

@@ -5,7 +5,9 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import structlog
 
@@ -17,7 +19,7 @@ from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
-from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
+from app.dispatch.liveness import Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.retention import Ages, Retention
 from app.dispatch.sweeper import Sweeper
@@ -26,9 +28,9 @@ from app.dispatch.worker import Worker
 from app.domain.errors import ConfigurationError
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.hub import Hub
+from app.events.notify_wire import NotifyWire
 from app.events.outgoing import Outgoing, Publisher
-from app.events.relay import CHANNEL as EVENTS_CHANNEL
-from app.events.relay import NotifyRelay
+from app.events.relay import Hint, Relay, Topic, Wire
 from app.events.writer import Writer
 from app.llm.catalog import ModelCatalog
 from app.llm.specs import specs_from_environment
@@ -36,7 +38,7 @@ from app.settings import Settings
 from app.storage import migrations
 from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions, place_of
 from app.storage.embedded import EmbeddedPostgres, default_data_dir
-from app.storage.notifications import listen, notify
+from app.storage.notifications import installation
 from app.storage.runs import RunKey
 
 WAIT_FOR_SLOT = 1.0
@@ -125,7 +127,7 @@ async def _furnish(
 ) -> House:
     me = WorkerId(new_id())
     clock, hub = SystemClock(), Hub()
-    relay = NotifyRelay(database, hub, me)
+    relay = Relay(database, hub, me, await open_wire(settings, database))
     publisher = Publisher(hub, relay)
     outgoing = Outgoing(database, publisher, clock)
     writer = Writer(database, publisher, outgoing, clock)
@@ -133,7 +135,8 @@ async def _furnish(
     await roster.publish()
 
     async def announce_cancel(tenant: Tenant, run_id: RunId, reason: str | None) -> None:
-        await notify(database.hot, CANCEL_CHANNEL, [f"{tenant}\n{run_id}\n{(reason or '')[:2000]}"])
+        hint = Hint(run_id, f"{tenant}\n{run_id}\n{(reason or '')[:2000]}")
+        await relay.tell(Topic.CANCEL, [hint])
 
     desk = Desk(
         database=database,
@@ -173,11 +176,10 @@ async def _furnish(
         heartbeat_timeout=settings.heartbeat_timeout,
     )
     retention = Retention(database, _ages(settings), interval=settings.retention_interval)
-    handlers = {EVENTS_CHANNEL: relay.heard, CANCEL_CHANNEL: liveness.heard}
     background = await stack.enter_async_context(_Background.open())
     background.start(writer.run())
-    background.always(relay.run)
-    background.always(lambda: listen(database, handlers, on_connected=hub.hint_all))
+    background.start(relay.run())
+    background.start(relay.listen({Topic.CANCEL: liveness.heard}))
     background.every(settings.log_poll, relay.catch_up)
     await liveness.beat()
     background.start(liveness.run())
@@ -218,6 +220,25 @@ async def _furnish(
         worker=worker if settings.role != "api" else None,
         stopping=asyncio.Event(),
     )
+
+
+async def open_wire(settings: Settings, database: Database) -> Wire:
+    """What carries hints between the processes on this database."""
+    if settings.nats_url is None:
+        return NotifyWire(database)
+    wire: Wire = nats().NatsWire(settings.nats_url, await installation(database.hot))
+    return wire
+
+
+def nats() -> ModuleType:
+    """The module that knows NATS, whose library is an extra."""
+    try:
+        return import_module("app.events.nats_wire")
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "NATS_URL is set, and the library for NATS isn't installed. Install it with "
+            "`pip install 'holdfast[nats]'`, or unset NATS_URL: Postgres carries the hints then."
+        ) from error
 
 
 def _ages(settings: Settings) -> Ages:
@@ -261,19 +282,6 @@ class _Background:
                 raise
 
         self._started.append(self._tasks.create_task(watched()))
-
-    def always(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Work that is begun again whenever the database has broken it off."""
-
-        async def again_and_again() -> None:
-            while True:
-                try:
-                    await work()
-                except DATABASE_AWAY as error:
-                    log.warning("restarted", error=repr(error)[:200])
-                await _pause(0.5)
-
-        self.start(again_and_again())
 
     def every(self, seconds: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
         async def now_and_then() -> None:

@@ -32,7 +32,7 @@ from app.events.ticket_feed import check_cursor as check_inbox_cursor
 from app.storage import retention, ticket_feed
 from app.storage.database import Database, RawPool
 from app.storage.retention import Finished
-from tests.integration.test_follow import come_to_rest
+from tests.support.following import come_to_rest
 from tests.support.old_runs import LONG, age, end, old_run, speak
 from tests.support.stored_runs import TENANT, die, running, suspended, ticket_of, worker
 from tests.support.voices import PATIENCE, writing
