@@ -5,10 +5,12 @@ import asyncio
 import structlog
 
 from app.agents.roster import Roster
-from app.storage import deliveries, runs, tasks
+from app.storage import children, deliveries, runs, tasks
 from app.storage.database import DATABASE_AWAY, Database
 
 AT_ONCE = 100
+ERRAND_PATIENCE = 10.0
+"""Errands are in the queue's care, which gives them to somebody else by itself; this is for lost ones."""
 
 log = structlog.get_logger(__name__)
 
@@ -54,9 +56,14 @@ class Sweeper:
             )
             for task in lost:
                 await deliveries.enqueue_task(connection, task)
-        if found or lost:
-            log.info("swept", runs=len(found), tasks=len(lost))
-        return len(found) + len(lost)
+            errands = await children.overdue(
+                connection, grace=2 * self._interval + ERRAND_PATIENCE, limit=AT_ONCE
+            )
+            for errand in errands:
+                await deliveries.enqueue_errand(connection, errand)
+        if found or lost or errands:
+            log.info("swept", runs=len(found), tasks=len(lost), errands=len(errands))
+        return len(found) + len(lost) + len(errands)
 
     async def run(self) -> None:
         while not self._stopping.is_set():

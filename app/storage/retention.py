@@ -82,7 +82,7 @@ async def next_finished(
 ) -> list[Finished]:
     """The next runs of a duty, of those that ended so many seconds ago, in the order of their ends."""
     done_before = (
-        select(retention.c.finished_at, retention.c.run_id)
+        select(retention.c.finished_at, retention.c.tenant, retention.c.run_id)
         .where(retention.c.duty == duty)
         .with_for_update()
     )
@@ -100,12 +100,13 @@ async def next_finished(
             runs.c.status == "done",
             runs.c.finished_at < func.now() - timedelta(seconds=older_than),
         )
-        .order_by(runs.c.finished_at, runs.c.id)
+        .order_by(runs.c.finished_at, runs.c.tenant, runs.c.id)
         .limit(limit)
     )
     if place is not None:
-        after = tuple_(literal(place.finished_at), literal(place.run_id, runs.c.id.type))
-        statement = statement.where(tuple_(runs.c.finished_at, runs.c.id) > after)
+        after = (place.finished_at, place.tenant, place.run_id)
+        order = tuple_(runs.c.finished_at, runs.c.tenant, runs.c.id)
+        statement = statement.where(order > after)
     rows = await connection.execute(statement)
     return [
         Finished(
@@ -122,7 +123,7 @@ async def next_finished(
 
 async def done_with(connection: Connection, duty: str, run: Finished) -> None:
     """Go on behind this run the next time."""
-    place = {"finished_at": run.finished_at, "run_id": run.id}
+    place = {"finished_at": run.finished_at, "tenant": run.tenant, "run_id": run.id}
     statement = insert(retention).values(duty=duty, **place)
     await connection.execute(
         statement.on_conflict_do_update(index_elements=["duty"], set_=place),

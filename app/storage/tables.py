@@ -225,7 +225,13 @@ runs = Table(
         postgresql_where=text("waiting_reason = 'agent_version_unavailable'"),
     ),
     # What retention walks along, in the order in which runs have ended.
-    Index("runs_finished", "finished_at", "id", postgresql_where=text("status = 'done'")),
+    Index("runs_finished", "finished_at", "tenant", "id", postgresql_where=text("status = 'done'")),
+    Index(
+        "runs_of_parents",
+        "tenant",
+        "parent_run_id",
+        postgresql_where=text("parent_run_id IS NOT NULL"),
+    ),
     # Runs whose tasks have reported while they waited.
     Index(
         "runs_unread",
@@ -374,6 +380,13 @@ tickets = Table(
         "updated_at",
         postgresql_where=text("status IN ('decided', 'expired') AND applied_at IS NULL"),
     ),
+    # What a child run still has to answer.
+    Index(
+        "tickets_of_children",
+        "tenant",
+        "run_id",
+        postgresql_where=text("kind = 'child' AND status = 'open'"),
+    ),
     Index(
         "tickets_due",
         "expires_at",
@@ -502,6 +515,7 @@ retention = Table(
     Column("duty", Text, nullable=False),
     # The last run that the duty has dealt with: it goes along them as they have ended.
     Column("finished_at", _time, nullable=False),
+    Column("tenant", Text, nullable=False),
     Column("run_id", _uuid, nullable=False),
     PrimaryKeyConstraint("duty"),
 )

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0010"
-down_revision = "0006"
+down_revision = "0011"
 branch_labels = None
 depends_on = None
 
@@ -20,6 +20,7 @@ def upgrade() -> None:
         "retention",
         sa.Column("duty", sa.Text(), nullable=False),
         sa.Column("finished_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("run_id", sa.Uuid(as_uuid=False), nullable=False),
         sa.PrimaryKeyConstraint("duty", name=op.f("retention_pkey")),
     )
@@ -28,7 +29,7 @@ def upgrade() -> None:
     op.create_index(
         "runs_finished",
         "runs",
-        ["finished_at", "id"],
+        ["finished_at", "tenant", "id"],
         unique=False,
         postgresql_where=sa.text("status = 'done'"),
         if_not_exists=True,

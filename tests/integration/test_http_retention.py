@@ -6,12 +6,16 @@ from typing import Any
 
 import asyncpg
 import pytest
+from sqlalchemy import text
 
 from app.clock import new_id
+from app.storage import threads
+from app.storage.database import Database
 from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
 from tests.support.problems import the_problem
 from tests.support.servers import Server, serving
+from tests.support.stored_runs import TENANT
 from tests.support.streams import EVENT_STREAM, Client
 
 pytestmark = pytest.mark.anyio
@@ -100,21 +104,30 @@ async def test_a_deleted_thread_takes_its_rules_along(client: Client) -> None:
     assert left["scope"] == "agent"
 
 
-async def test_threads_are_found_by_their_metadata_without_reading_all(
-    served_database: str,
-) -> None:
-    connection = await asyncpg.connect(served_database)
-    try:
-        await connection.execute(
-            "INSERT INTO threads (tenant, id, metadata)"
-            " SELECT 'local', gen_random_uuid(), CASE WHEN n % 2 = 0 THEN '{}'::jsonb"
-            " ELSE jsonb_build_object('case', n) END FROM generate_series(1, 20000) n"
+async def test_threads_are_found_by_their_metadata_without_reading_all(database: Database) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(text(_MANY_THREADS), {"tenant": TENANT})
+        await connection.execute(text("ANALYZE threads"))
+    async with database.reading() as connection:
+        found = await threads.page(
+            connection,
+            TENANT,
+            resource_id=None,
+            parent_thread_id=None,
+            metadata={"case": 777},
+            before=None,
+            limit=50,
         )
-        await connection.execute("ANALYZE threads")
-        plan = await connection.fetch(
-            "EXPLAIN SELECT * FROM threads WHERE tenant = 'local' AND metadata @> '{\"case\": 777}'"
-            " AND threads.metadata <> '{}' ORDER BY created_at DESC, id DESC LIMIT 50"
-        )
-    finally:
-        await connection.close()
-    assert "threads_metadata" in "\n".join(row[0] for row in plan)
+        await connection.execute(text("SELECT pg_stat_force_next_flush()"))
+        used = await connection.scalar(text(_USED))
+    assert [thread.metadata for thread in found] == [{"case": 777}]
+    assert used == 1
+
+
+_MANY_THREADS = """
+INSERT INTO threads (tenant, id, metadata)
+SELECT :tenant, gen_random_uuid(),
+    CASE WHEN n % 2 = 0 THEN '{}'::jsonb ELSE jsonb_build_object('case', n) END
+FROM generate_series(1, 20000) n
+"""
+_USED = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'threads_metadata'"

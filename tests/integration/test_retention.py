@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -34,7 +35,7 @@ from app.storage.database import Database, RawPool
 from app.storage.retention import Finished
 from tests.support.following import come_to_rest
 from tests.support.old_runs import LONG, age, end, old_run, speak
-from tests.support.stored_runs import TENANT, die, running, suspended, ticket_of, worker
+from tests.support.stored_runs import TENANT, admit, die, running, suspended, ticket_of, worker
 from tests.support.voices import PATIENCE, writing
 
 pytestmark = pytest.mark.anyio
@@ -185,6 +186,25 @@ async def test_a_very_long_run_is_merged_page_by_page(
     before = await heard(database, thread_of(run))
     assert (await keeper(database).keep())["merge_deltas"] == 85
     assert texts(await heard(database, thread_of(run))) == texts(before)
+
+
+async def test_what_is_old_of_one_tenant_changes_nothing_of_another_with_the_same_ids(
+    database: Database,
+) -> None:
+    pool = database.hot
+    ours = await old_run(pool, SAID)
+    theirs = replace(ours, tenant=Tenant("globex"))
+    assert await admit(pool, theirs, await worker(pool)) is not None
+    await speak(pool, theirs, *SAID)
+    before = await heard(database, thread_of(theirs))
+    rows = await keeper(database, Ages(events=60.0)).keep()
+    assert rows["merge_deltas"] == SAVED
+    assert await heard(database, thread_of(theirs)) == before
+    assert await check_cursor(pool, thread_of(theirs), 0, "/snapshot")
+    await end(pool, theirs)
+    # The same moment as well: whoever goes along must not take one for the other.
+    await pool.execute("UPDATE runs SET finished_at = (SELECT min(finished_at) FROM runs)")
+    assert (await keeper(database, Ages(events=60.0)).keep())["merge_deltas"] == SAVED
 
 
 # --- many keepers, and ones that die --------------------------------------------------------------

@@ -28,7 +28,9 @@ async def speak(pool: RawPool, run: NewRun, *said: AgentEvent, step: int | None 
 async def end(pool: RawPool, run: NewRun) -> None:
     finish = spoken(RunFinish({}, {"type": "natural_end"}), step=None)
     next_seq = await pool.fetchval(
-        "SELECT next_message_seq FROM threads WHERE id = $1", run.thread_id
+        "SELECT next_message_seq FROM threads WHERE tenant = $1 AND id = $2",
+        run.tenant,
+        run.thread_id,
     )
     saved = checkpoint_of(run, state=done(), next_seq=next_seq)
     assert await hot.checkpoint(pool, [(saved, finish)], SystemClock().now())
