@@ -73,6 +73,9 @@ retention_rows = Counter(
     "Rows that were merged with others or removed because they were old, by duty.",
     ["duty"],
 )
+retention_failures = Counter(
+    "holdfast_retention_failures_total", "Duties of retention that broke, by duty.", ["duty"]
+)
 streams_open = Gauge("holdfast_streams_open", "Event streams that clients hold open.")
 decisions = Counter("holdfast_decisions_total", "Decisions that took effect.", ["action"])
 

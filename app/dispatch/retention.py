@@ -48,8 +48,21 @@ class Retention:
         self._duties: dict[str, Duty] = dict(_duties(ages))
 
     async def keep(self) -> dict[str, int]:
-        """Do every duty until nothing is left of it; how many rows each came to here."""
-        return {duty: await self._do(duty) for duty in self._duties}
+        """Do every duty until nothing is left of it; how many rows each came to here.
+
+        One that breaks is told of and tried again the next time: neither the others nor the process
+        that executes runs shall end by it.
+        """
+        rows = {}
+        for duty in self._duties:
+            try:
+                rows[duty] = await self._do(duty)
+            except DATABASE_AWAY:
+                raise
+            except Exception:
+                telemetry.retention_failures.labels(duty=duty).inc()
+                log.exception("duty_broke", duty=duty)
+        return rows
 
     async def _do(self, duty: str) -> int:
         rows, is_more = 0, True

@@ -90,13 +90,20 @@ def servers_of(url: str) -> list[str]:
     """One or more URLs, separated by commas."""
     servers = [one.strip() for one in url.split(",")]
     for server in servers:
-        parts = urlsplit(server)
-        if parts.scheme not in _SCHEMES or not parts.hostname:
+        if not _is_address(server):
             raise ConfigurationError(
                 "NATS_URL must be a URL such as nats://user:password@host:4222, or several "
                 "separated by commas."
             )
     return servers
+
+
+def _is_address(server: str) -> bool:
+    try:
+        parts = urlsplit(server)
+        return parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 async def _ignore(*_: object) -> None:

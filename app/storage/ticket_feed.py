@@ -39,6 +39,9 @@ _HEAD = text("""
 SELECT next_number - 1 AS head, coalesce(pruned_to, 0) AS pruned_to FROM ticket_feed_heads
 WHERE tenant = :tenant
 """)
+_UNNUMBERED = text("""
+SELECT DISTINCT tenant FROM ticket_feed WHERE number IS NULL ORDER BY tenant LIMIT :limit
+""")
 _FORGET = text("""
 WITH old AS (
     SELECT f.tenant, f.id, f.number FROM ticket_feed_heads h CROSS JOIN LATERAL (
@@ -90,7 +93,8 @@ async def read_after(
     async with database.reading() as connection:
         is_behind = (await connection.execute(_NEW, {"tenant": tenant})).scalar_one()
     if is_behind:
-        await _number(database, tenant)
+        async with database.transaction() as connection:
+            await _number(connection, tenant)
     async with database.reading() as connection:
         # First the head: what is numbered after this is read next time.
         row = (await connection.execute(_HEAD, {"tenant": tenant})).one_or_none()
@@ -99,12 +103,11 @@ async def read_after(
     return Notices(notices, head, pruned_to, len(notices) == limit)
 
 
-async def _number(database: Database, tenant: Tenant) -> None:
-    async with database.transaction() as connection:
-        await connection.execute(_BEGIN, {"tenant": tenant})
-        # A statement of its own: what is numbered next must see what others have numbered before.
-        number = (await connection.execute(_LOCK, {"tenant": tenant})).scalar_one()
-        await connection.execute(_NUMBER, {"tenant": tenant, "next": number, "at_once": _AT_ONCE})
+async def _number(connection: Connection, tenant: Tenant) -> None:
+    await connection.execute(_BEGIN, {"tenant": tenant})
+    # A statement of its own: what is numbered next must see what others have numbered before.
+    number = (await connection.execute(_LOCK, {"tenant": tenant})).scalar_one()
+    await connection.execute(_NUMBER, {"tenant": tenant, "next": number, "at_once": _AT_ONCE})
 
 
 async def _notices(
@@ -158,6 +161,11 @@ async def _notices(
 
 
 async def forget(connection: Connection, older_than: float, limit: int) -> int:
-    """Remove the oldest notices of each inbox; the tickets and decisions that they tell of stay."""
+    """Remove the oldest notices of each inbox; the tickets and decisions that they tell of stay.
+
+    What nobody has read yet is numbered first, so that it is known how far a cursor is good.
+    """
+    for (tenant,) in (await connection.execute(_UNNUMBERED, {"limit": limit})).all():
+        await _number(connection, Tenant(tenant))
     age = {"age": timedelta(seconds=older_than), "limit": limit}
     return int((await connection.execute(_FORGET, age)).scalar_one())

@@ -347,6 +347,42 @@ async def test_notices_go_and_the_inbox_says_how_far_back_it_goes(database: Data
     assert await count(database.hot, "tickets") == 3
 
 
+async def test_notices_that_nobody_ever_read_go_as_well_and_a_cursor_knows(
+    database: Database,
+) -> None:
+    async with writing(database) as voices:
+        for _ in range(3):
+            run = await running(database.hot)
+            await come_to_rest(voices, run, suspended(), ticket_of(run))
+    await database.hot.execute("UPDATE ticket_feed SET at = at - $1::interval", LONG)
+    assert (await keeper(database).keep())["forget_notices"] == 3
+    assert await count(database.hot, "ticket_feed") == 0
+    with pytest.raises(Gone):
+        await check_inbox_cursor(database, TENANT, 0)
+    assert await check_inbox_cursor(database, TENANT, 3) == 3
+
+
+async def test_a_duty_that_breaks_stops_neither_the_others_nor_the_next_time(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = await old_run(database.hot, SAID)
+    await database.hot.execute(
+        "UPDATE events SET body = 'spoilt' WHERE event_type = 'text_delta' AND seq = 5"
+    )
+    await database.hot.execute(
+        "INSERT INTO pgq.pgqueuer_log (created, job_id, status, priority, entrypoint)"
+        " VALUES (now() - $1::interval, 1, 'successful', 0, 'run')",
+        LONG,
+    )
+    rows = await keeper(database).keep()
+    assert "merge_deltas" not in rows
+    assert rows["forget_queue_log"] == 1
+    assert "duty_broke" in capsys.readouterr().out
+    await database.hot.execute("UPDATE events SET body = $1 WHERE seq = 5", '{"delta":"mended"}')
+    assert (await keeper(database).keep())["merge_deltas"] == SAVED
+    assert "mended" in texts(await heard(database, thread_of(run)))["text_delta"]
+
+
 async def test_the_dead_and_the_queues_memory_go_by_their_age(database: Database) -> None:
     pool = database.hot
     dead, alive = await worker(pool), await worker(pool)

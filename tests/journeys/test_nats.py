@@ -10,6 +10,7 @@ import pytest
 
 from app import wiring
 from app.domain.errors import ConfigurationError
+from app.events.nats_wire import servers_of
 from tests.support.commands import holdfast
 from tests.support.event_order import check_run
 from tests.support.nats import NatsServer, nats_server
@@ -102,6 +103,15 @@ async def test_a_url_that_is_none_is_refused_at_the_start(database_url: str) -> 
     assert refused.code != 0
     assert "NATS_URL must be a URL such as nats://" in refused.err
     assert "secret" not in refused.out + refused.err
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:4222", "http://here:1", "nats://", "nats://here:port", "nats://a,b"]
+)
+def test_what_is_no_address_of_a_server_is_told_from_one(url: str) -> None:
+    with pytest.raises(ConfigurationError):
+        servers_of(url)
+    assert servers_of("nats://a, tls://me:secret@b:4222") == ["nats://a", "tls://me:secret@b:4222"]
 
 
 def test_without_the_extra_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
