@@ -197,7 +197,7 @@ async def _gap(pool: RawPool, scope: Scope, stretch: Stretch, after: int) -> _Ga
         oldest = stretch.pruned_to + 1
         return _Gap(f"Events up to {stretch.pruned_to} were old and have been removed.", oldest)
     if not stretch.events or await events.has_its_beginning(
-        pool, scope.tenant, scope.thread_id, scope.run_id, stretch.pruned_to
+        pool, scope.tenant, scope.thread_id, scope.run_id, stretch.events[0].seq
     ):
         return None
     return _Gap("The events of this run were old and have been removed.", stretch.head + 1)

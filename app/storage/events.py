@@ -158,11 +158,11 @@ SELECT EXISTS (
 
 
 async def has_its_beginning(
-    pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, pruned_to: int
+    pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, up_to: int
 ) -> bool:
-    """Whether a run's first event stands among those that may have been removed."""
+    """Whether a run's first event is still there, at one of its events or before that."""
     found: bool = await pool.fetchval(
-        _HAS_ITS_BEGINNING, tenant, thread_id, run_id, pruned_to, RUN_CREATED
+        _HAS_ITS_BEGINNING, tenant, thread_id, run_id, up_to, RUN_CREATED
     )
     return found
 

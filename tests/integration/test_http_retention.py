@@ -13,6 +13,7 @@ from app.storage import threads
 from app.storage.database import Database
 from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
+from tests.support.invariants import broken_invariants
 from tests.support.problems import the_problem
 from tests.support.servers import Server, serving
 from tests.support.stored_runs import TENANT
@@ -84,6 +85,7 @@ async def test_an_old_run_is_replayed_in_fewer_events_and_stale_cursors_are_told
         assert (await client.http.get(problem["snapshot"])).status_code == 200
     seen = {**EVENT_STREAM, "Last-Event-ID": str(before[-1]["seq"])}
     assert (await client.http.get(f"{path}/events", headers=seen)).status_code == 204
+    assert await broken_invariants(served_database) == {}
     async with client.events(path, last_id=str(deltas[-1])) as stream:
         assert await stream.rest() == [event for event in before if event["seq"] > deltas[-1]]
 

@@ -110,6 +110,11 @@ async def test_each_message_of_an_old_run_becomes_one_delta(database: Database) 
         was = as_before[event["seq"]]
         assert event == was or event["event_type"].endswith("_delta")
     assert await newest(database.hot, thread_of(run)) == len(before)
+    stretches = [event["seq"] for event in after]
+    first = await database.hot.fetch(
+        "SELECT coalesce(from_seq, seq) AS at FROM events ORDER BY seq"
+    )
+    assert [row["at"] for row in first] == [1, *(seq + 1 for seq in stretches[:-1])]
 
 
 async def test_a_cursor_inside_what_was_merged_is_sent_to_the_snapshot(database: Database) -> None:
@@ -300,7 +305,8 @@ async def test_a_thread_is_followed_from_where_it_is_whole(
     for cursor in (0, 1, start - 1):
         facts = await refused(database, thread_of(old), cursor)
         assert facts["oldest_available"] == last_of_old
-    assert await check_cursor(database.hot, alone(young), last_of_old, "/snapshot")
+    for cursor in (0, last_of_old - 2, last_of_old, last_of_old + 3):
+        assert await check_cursor(database.hot, alone(young), cursor, "/snapshot")
 
 
 async def test_a_run_whose_events_are_gone_says_so_but_not_to_who_has_seen_its_end(
