@@ -5,10 +5,10 @@ ENV UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1
 RUN pip install --no-cache-dir 'uv>=0.9,<1'
 WORKDIR /holdfast
 COPY pyproject.toml uv.lock README.md ./
-RUN uv sync --frozen --no-default-groups --no-install-project
+RUN uv sync --frozen --no-default-groups --extra nats --no-install-project
 COPY migrations ./migrations
 COPY app ./app
-RUN uv sync --frozen --no-default-groups --no-editable
+RUN uv sync --frozen --no-default-groups --extra nats --no-editable
 
 FROM python:3.13-slim
 RUN useradd --system --uid 10001 --no-create-home holdfast

@@ -29,6 +29,12 @@ class Settings(BaseSettings):
     listen_url: str | None = Field(
         None, description="A direct URL for LISTEN, when DATABASE_URL goes through a pooler."
     )
+    nats_url: str | None = Field(
+        None,
+        repr=False,
+        validation_alias=AliasChoices("NATS_URL", "HOLDFAST_NATS_URL"),
+        description="A NATS server, or several, that carries hints between replicas in place of NOTIFY.",
+    )
     pgbouncer: bool = Field(False, description="DATABASE_URL is a pooler in transaction mode.")
     data_dir: Path | None = Field(
         None,
@@ -78,6 +84,35 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(2_000_000, ge=1000, description="Largest request body.")
     max_message_bytes: int = Field(1_000_000, ge=100, description="Largest message.")
     max_queue_per_thread: int = Field(100, ge=1, description="Runs that may queue for one thread.")
+    retention_interval: float = Field(
+        60.0, gt=0, description="How often what is old is merged or removed, as follows."
+    )
+    delta_retention: float = Field(
+        3_600.0,
+        ge=60,
+        description="How long the pieces in which a run has spoken are kept, once it is done; "
+        "then each message's become one.",
+    )
+    event_retention: float | None = Field(
+        None,
+        ge=60,
+        description="How long events are kept, once their run is done; by default for ever. "
+        "Its record, messages and audit stay.",
+    )
+    task_retention: float | None = Field(
+        None, ge=60, description="How long background tasks are kept, once their run is done."
+    )
+    input_retention: float = Field(
+        604_800.0,
+        ge=60,
+        description="How long it is kept what was said to a run on its way, once that is done.",
+    )
+    notice_retention: float = Field(
+        2_592_000.0, ge=60, description="How far back the inbox can be read as a stream."
+    )
+    queue_log_retention: float = Field(
+        604_800.0, ge=60, description="How long the queue's own log and statistics are kept."
+    )
     idempotency_retention: float = Field(
         86_400.0, gt=0, description="How long answers are kept for repetitions under the same key."
     )

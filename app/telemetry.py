@@ -60,6 +60,22 @@ flush_events = Histogram("holdfast_flush_events", "Events per flush.", buckets=_
 checkpoint_seconds = Histogram(
     "holdfast_checkpoint_seconds", "Duration of checkpoint commits.", buckets=_SECONDS
 )
+relay_connected = Gauge(
+    "holdfast_relay_connected",
+    "Whether hints of other processes arrive, by what carries them.",
+    ["wire"],
+)
+hints_lost = Counter(
+    "holdfast_hints_lost_total", "Hints to other processes that could not be sent.", ["wire"]
+)
+retention_rows = Counter(
+    "holdfast_retention_rows_total",
+    "Rows that were merged with others or removed because they were old, by duty.",
+    ["duty"],
+)
+retention_failures = Counter(
+    "holdfast_retention_failures_total", "Duties of retention that broke, by duty.", ["duty"]
+)
 streams_open = Gauge("holdfast_streams_open", "Event streams that clients hold open.")
 decisions = Counter("holdfast_decisions_total", "Decisions that took effect.", ["action"])
 

@@ -5,7 +5,9 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import structlog
 
@@ -22,8 +24,9 @@ from app.control.desk import Desk, Limits
 from app.control.errands import run_errand
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
-from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
+from app.dispatch.liveness import Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
+from app.dispatch.retention import Ages, Retention
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
@@ -31,9 +34,9 @@ from app.domain.errands import Errand
 from app.domain.errors import ConfigurationError
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.hub import Hub
+from app.events.notify_wire import NotifyWire
 from app.events.outgoing import Outgoing, Publisher
-from app.events.relay import CHANNEL as EVENTS_CHANNEL
-from app.events.relay import NotifyRelay
+from app.events.relay import Hint, Relay, Topic, Wire
 from app.events.writer import Writer
 from app.llm.catalog import ModelCatalog
 from app.llm.specs import specs_from_environment
@@ -41,7 +44,7 @@ from app.settings import Settings
 from app.storage import migrations
 from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions, place_of
 from app.storage.embedded import EmbeddedPostgres, default_data_dir
-from app.storage.notifications import listen, notify
+from app.storage.notifications import installation
 from app.storage.runs import RunKey
 
 WAIT_FOR_SLOT = 1.0
@@ -142,7 +145,7 @@ async def _furnish(
 ) -> House:
     me = WorkerId(new_id())
     clock, hub = SystemClock(), Hub()
-    relay = NotifyRelay(database, hub, me)
+    relay = Relay(database, hub, me, await open_wire(settings, database))
     publisher = Publisher(hub, relay)
     outgoing = Outgoing(database, publisher, clock)
     writer = Writer(database, publisher, outgoing, clock)
@@ -150,7 +153,8 @@ async def _furnish(
     await roster.publish()
 
     async def announce_cancel(tenant: Tenant, run_id: RunId, reason: str | None) -> None:
-        await notify(database.hot, CANCEL_CHANNEL, [f"{tenant}\n{run_id}\n{(reason or '')[:2000]}"])
+        hint = Hint(run_id, f"{tenant}\n{run_id}\n{(reason or '')[:2000]}")
+        await relay.tell(Topic.CANCEL, [hint])
 
     desk = Desk(
         database=database,
@@ -191,18 +195,18 @@ async def _furnish(
         roster,
         interval=settings.sweep_interval,
         heartbeat_timeout=settings.heartbeat_timeout,
-        forget_answers_after=settings.idempotency_retention,
     )
-    handlers = {EVENTS_CHANNEL: relay.heard, CANCEL_CHANNEL: liveness.heard}
+    retention = Retention(database, _ages(settings), interval=settings.retention_interval)
     background = await stack.enter_async_context(_Background.open())
     background.start(writer.run())
-    background.always(relay.run)
-    background.always(lambda: listen(database, handlers, on_connected=hub.hint_all))
+    background.start(relay.run())
+    background.start(relay.listen({Topic.CANCEL: liveness.heard}))
     background.every(settings.log_poll, relay.catch_up)
     await liveness.beat()
     background.start(liveness.run())
     background.start(sweeper.run())
     background.start(deadlines.run())
+    background.start(retention.run())
     background.start(worker.run())
     background.start(tasks.run())
 
@@ -223,6 +227,7 @@ async def _furnish(
         queue.stop()
         sweeper.stop()
         deadlines.stop()
+        retention.stop()
         async with asyncio.TaskGroup() as stopping:
             stopping.create_task(worker.stop(settings.handover_grace))
             stopping.create_task(tasks.stop(settings.handover_grace))
@@ -238,6 +243,37 @@ async def _furnish(
         desk=desk,
         worker=worker if settings.role != "api" else None,
         stopping=asyncio.Event(),
+    )
+
+
+async def open_wire(settings: Settings, database: Database) -> Wire:
+    """What carries hints between the processes on this database."""
+    if settings.nats_url is None:
+        return NotifyWire(database)
+    wire: Wire = nats().NatsWire(settings.nats_url, await installation(database.hot))
+    return wire
+
+
+def nats() -> ModuleType:
+    """The module that knows NATS, whose library is an extra."""
+    try:
+        return import_module("app.events.nats_wire")
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "NATS_URL is set, and the library for NATS isn't installed. Install it with "
+            "`pip install 'holdfast[nats]'`, or unset NATS_URL: Postgres carries the hints then."
+        ) from error
+
+
+def _ages(settings: Settings) -> Ages:
+    return Ages(
+        deltas=settings.delta_retention,
+        events=settings.event_retention,
+        tasks=settings.task_retention,
+        inputs=settings.input_retention,
+        notices=settings.notice_retention,
+        queue_log=settings.queue_log_retention,
+        answers=settings.idempotency_retention,
     )
 
 
@@ -270,19 +306,6 @@ class _Background:
                 raise
 
         self._started.append(self._tasks.create_task(watched()))
-
-    def always(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Work that is begun again whenever the database has broken it off."""
-
-        async def again_and_again() -> None:
-            while True:
-                try:
-                    await work()
-                except DATABASE_AWAY as error:
-                    log.warning("restarted", error=repr(error)[:200])
-                await _pause(0.5)
-
-        self.start(again_and_again())
 
     def every(self, seconds: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
         async def now_and_then() -> None:

@@ -11,6 +11,7 @@ from app.domain.events import DELTA_EVENTS, AgentEvent
 from app.events.follow import (
     Filter,
     Scope,
+    beginning,
     check_cursor,
     follow,
     newest,
@@ -40,7 +41,8 @@ class Reading:
     begin: Annotated[
         Literal["start", "now"],
         Query(
-            alias="from", description="Where to begin without an id: at the first event, or now."
+            alias="from",
+            description="Where to begin without an id: at the first event that is kept, or now.",
         ),
     ] = "start"
     types: Annotated[
@@ -116,6 +118,8 @@ async def _after(desk: Desk, readable: Readable, reading: Reading) -> int:
         return parse_cursor(text)
     if reading.begin == "now":
         return await newest(desk.database.hot, readable.scope)
+    if readable.scope.run_id is None:
+        return await beginning(desk.database.hot, readable.scope)
     return readable.before_first
 
 

@@ -13,7 +13,7 @@ from app.domain.ids import AgentId, RunId, TicketKey
 from app.domain.principals import Scope
 from app.domain.tickets import TicketFilter, TicketStatus
 from app.events.follow import parse_cursor
-from app.events.ticket_feed import TicketFollower, check_cursor, read_page
+from app.events.ticket_feed import TicketFollower, beginning, check_cursor, read_page
 from app.transport import cursors
 from app.transport.deps import (
     DeskDep,
@@ -93,7 +93,8 @@ class Following:
     begin: Annotated[
         Literal["start", "now"],
         Query(
-            alias="from", description="Where to begin without an id: at the first notice, or now."
+            alias="from",
+            description="Where to begin without an id: at the first notice that is kept, or now.",
         ),
     ] = "start"
     agent_id: AgentName = None
@@ -131,10 +132,10 @@ async def follow_the_inbox(
         agent_id=None if wish.agent_id is None else AgentId(wish.agent_id), tool=wish.tool
     )
     text = wish.last_event_id if wish.last_event_id is not None else wish.after
-    after = 0 if text is None else parse_cursor(text)
-    head = await check_cursor(desk.database, reader.tenant, after)
-    if text is None and wish.begin == "now":
-        after = head
+    if text is None:
+        after = await beginning(desk.database, reader.tenant, now=wish.begin == "now")
+    else:
+        after = await check_cursor(desk.database, reader.tenant, parse_cursor(text))
     if wants_event_stream(request):
         follower = TicketFollower(
             desk.database,

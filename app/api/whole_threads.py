@@ -115,6 +115,6 @@ async def fork_a_thread(
 
 @router.get("/{thread_id}/storage", responses=_problems)
 async def measure_a_thread(thread_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> StorageOut:
-    """Rows and bytes of the thread in every table."""
-    sizes = await reading.sizes_of_thread(desk, principal, ThreadId(thread_id))
-    return storage_out(ThreadId(thread_id), sizes)
+    """Rows and bytes of the thread in every table, and what merging has saved."""
+    size = await reading.sizes_of_thread(desk, principal, ThreadId(thread_id))
+    return storage_out(ThreadId(thread_id), size)

@@ -13,12 +13,13 @@ from app.cli.endings import ExitCode
 from app.cli.process import Stop
 from app.cli.server import ServerAway, ServerRefused, reaching
 from app.domain.errors import ConfigurationError, DatabaseUnusable
+from app.events.relay import WireAway
 from app.settings import Settings
 from app.storage import migrations
 from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions, place_of
 from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.transport.auth import doorkeeper, require_safe_address
-from app.wiring import load_agents, require_working_models
+from app.wiring import load_agents, nats, require_working_models
 
 _OF_THE_DATABASE: tuple[type[Exception], ...] = (DatabaseUnusable, *DATABASE_AWAY)
 
@@ -43,6 +44,7 @@ async def examine(settings: Settings, url: str | None, key: str | None, _: Stop)
     _keys(findings, settings)
     await _agents(findings, settings)
     await _database(findings, settings)
+    await _relay(findings, settings)
     await asyncio.to_thread(_server, findings, settings, url, key)
     raise SystemExit(ExitCode.FAILED if findings.problems else ExitCode.SUCCEEDED)
 
@@ -142,6 +144,21 @@ async def _schema(findings: _Findings, database: Database, settings: Settings) -
         findings.fine("queue")
     else:
         findings.problem("queue", "its tables are missing: restore the schema pgq from a backup")
+
+
+async def _relay(findings: _Findings, settings: Settings) -> None:
+    """Only where one is named: without, the database carries the hints."""
+    if settings.nats_url is None:
+        return
+    try:
+        findings.fine("NATS", await nats().require_reachable(settings.nats_url))
+    except ConfigurationError as error:
+        findings.problem("NATS", str(error))
+    except WireAway as error:
+        findings.problem(
+            "NATS",
+            f"no server of NATS_URL answers ({error}); replicas read from the log what the others say",
+        )
 
 
 def _server(findings: _Findings, settings: Settings, url: str | None, key: str | None) -> None:

@@ -11,6 +11,8 @@ from app.llm.specs import DEFAULT_ANTHROPIC_MODEL, DEFAULT_OPENAI_MODEL, OPENAI_
 from app.settings import Settings
 
 _PREFIX = "HOLDFAST_"
+_OTHERS_KNOW = ("DATABASE_URL", "NATS_URL")
+"""Names without our prefix, by which other programs look for the same."""
 _USUAL_PORT: int = Settings.model_fields["port"].default
 
 
@@ -59,7 +61,10 @@ def variables() -> list[Variable]:
 
 def strangers(environ: Mapping[str, str]) -> list[str]:
     """A sentence for each variable that looks like a setting and is none."""
-    known = [*(variable.name for variable in variables()), f"{_PREFIX}DATABASE_URL"]
+    known = [
+        *(variable.name for variable in variables()),
+        *(f"{_PREFIX}{name}" for name in _OTHERS_KNOW),
+    ]
     return [
         f"{name} isn't a setting{_meant(name, known)}"
         for name in sorted(environ)
@@ -86,7 +91,7 @@ def as_text() -> str:
 
 
 def _variable(name: str) -> str:
-    return "DATABASE_URL" if name == "database_url" else f"{_PREFIX}{name.upper()}"
+    return name.upper() if name.upper() in _OTHERS_KNOW else f"{_PREFIX}{name.upper()}"
 
 
 def _sentences(error: ValidationError) -> list[str]:

@@ -12,7 +12,7 @@ from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Visibility
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunFilter, Running, RunRecord, Waiting
-from app.domain.threads import TableSize, Thread
+from app.domain.threads import Thread, ThreadSize
 from app.domain.tickets import Ticket, TicketKind, TicketStatus
 from app.storage import children, events, messages, runs, sizes, threads, tickets
 from app.storage.database import Connection
@@ -152,7 +152,7 @@ async def thread_page(
         )
 
 
-async def sizes_of_thread(desk: Desk, principal: Principal, thread_id: ThreadId) -> list[TableSize]:
+async def sizes_of_thread(desk: Desk, principal: Principal, thread_id: ThreadId) -> ThreadSize:
     """What a thread takes, in every table."""
     await thread(desk, principal, thread_id)
     async with desk.database.reading() as connection:

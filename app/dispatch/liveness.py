@@ -13,8 +13,6 @@ from app.storage import deliveries, runs, workers
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.runs import RunKey
 
-CANCEL_CHANNEL = "holdfast_cancel"
-
 log = structlog.get_logger(__name__)
 
 

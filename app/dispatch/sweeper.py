@@ -5,14 +5,12 @@ import asyncio
 import structlog
 
 from app.agents.roster import Roster
-from app.storage import children, deliveries, idempotency, runs, tasks, workers
+from app.storage import children, deliveries, runs, tasks
 from app.storage.database import DATABASE_AWAY, Database
 
 AT_ONCE = 100
 ERRAND_PATIENCE = 10.0
 """Errands are in the queue's care, which gives them to somebody else by itself; this is for lost ones."""
-FORGET_WORKERS_AFTER = 3600.0
-FORGET_ANSWERS_AFTER = 86_400.0
 
 log = structlog.get_logger(__name__)
 
@@ -25,13 +23,11 @@ class Sweeper:
         *,
         interval: float,
         heartbeat_timeout: float,
-        forget_answers_after: float = FORGET_ANSWERS_AFTER,
     ) -> None:
         self._database = database
         self._roster = roster
         self._interval = interval
         self._heartbeat_timeout = heartbeat_timeout
-        self._forget_answers_after = forget_answers_after
         self._stopping = asyncio.Event()
 
     async def sweep(self) -> int:
@@ -65,8 +61,6 @@ class Sweeper:
             )
             for errand in errands:
                 await deliveries.enqueue_errand(connection, errand)
-            await workers.remove_dead(connection, FORGET_WORKERS_AFTER)
-            await idempotency.forget(connection, self._forget_answers_after)
         if found or lost or errands:
             log.info("swept", runs=len(found), tasks=len(lost), errands=len(errands))
         return len(found) + len(lost) + len(errands)

@@ -36,3 +36,12 @@ class TableSize:
     table: str
     rows: int
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSize:
+    """What a thread takes in every table, and what it would take besides if its deltas weren't merged."""
+
+    tables: tuple[TableSize, ...]
+    saved_rows: int
+    saved_size: int

@@ -18,6 +18,7 @@ from app.events.frames import Frame, logged_frame
 from app.events.hub import Hub, Subscription
 from app.storage import events, runs
 from app.storage.database import RawPool
+from app.storage.events import Stretch
 
 PAGE = 500
 
@@ -95,6 +96,9 @@ class Follower:
             run_id=self._scope.run_id,
             limit=PAGE,
         )
+        gap = await _gap(self._pool, self._scope, stretch, self._cursor)
+        if gap is not None:
+            raise Gone("cursor_expired", gap.reason, oldest_available=gap.oldest_available)
         if stretch.is_full:
             self._move(stretch.events[-1].seq)
         else:
@@ -175,28 +179,55 @@ def follow(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """What is missing after a cursor, and the oldest event that a reader can still get whole."""
+
+    reason: str
+    oldest_available: int
+
+
+async def _gap(pool: RawPool, scope: Scope, stretch: Stretch, after: int) -> _Gap | None:
+    """Whether somebody who has read up to the cursor would miss something, or get it twice."""
+    if stretch.events and (stretch.events[0].from_seq or after + 1) <= after:
+        return _Gap(f"Event {after} has been merged with its neighbours.", stretch.events[0].seq)
+    if after >= stretch.pruned_to:
+        return None
+    if scope.run_id is None:
+        oldest = stretch.pruned_to + 1
+        return _Gap(f"Events up to {stretch.pruned_to} were old and have been removed.", oldest)
+    if not stretch.events or await events.has_its_beginning(
+        pool, scope.tenant, scope.thread_id, scope.run_id, stretch.events[0].seq
+    ):
+        return None
+    return _Gap("The events of this run were old and have been removed.", stretch.head + 1)
+
+
 async def check_cursor(pool: RawPool, scope: Scope, after: int, snapshot: str) -> bool:
     """Whether anything stands after the cursor; a cursor that can't be continued is refused."""
     stretch = await events.read_after(
         pool, scope.tenant, scope.thread_id, after, run_id=scope.run_id, limit=1
     )
     if after > stretch.head:
-        raise Gone(
-            "cursor_expired",
-            f"Event {after} doesn't exist; the newest is {stretch.head}. Read the snapshot and "
-            "continue from its last_event_id.",
-            oldest_available=1,
-            snapshot=snapshot,
+        gap: _Gap | None = _Gap(
+            f"Event {after} doesn't exist; the newest is {stretch.head}.", stretch.pruned_to + 1
         )
-    if stretch.events and (stretch.events[0].from_seq or after + 1) <= after:
+    else:
+        gap = await _gap(pool, scope, stretch, after)
+    if gap is not None:
         raise Gone(
             "cursor_expired",
-            f"Event {after} has been merged with its neighbours. Read the snapshot and continue from "
-            "its last_event_id.",
-            oldest_available=stretch.events[0].seq,
+            f"{gap.reason} Read the snapshot and continue from last_event_id.",
+            oldest_available=gap.oldest_available,
             snapshot=snapshot,
+            last_event_id=stretch.head,
         )
     return bool(stretch.events)
+
+
+async def beginning(pool: RawPool, scope: Scope) -> int:
+    """The number before the first event that a thread still has."""
+    return (await events.read_after(pool, scope.tenant, scope.thread_id, 0, limit=1)).pruned_to
 
 
 def parse_cursor(text: str) -> int:

@@ -1,35 +1,87 @@
-"""Hints to other processes over NOTIFY: what was committed, or at least that something was."""
+"""Hints to other processes: what was committed, or at least that something was. A wire carries them.
+
+A hint may be lost, late or doubled, and a wire may be away for as long as it likes: the log is the
+truth, and whoever follows a thread looks there now and then.
+"""
 
 import asyncio
 import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias
 
 import structlog
 
+from app import telemetry
+from app.clock import pause
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import compact
 from app.events.frames import Batch
 from app.events.hub import Hub
-from app.storage.database import DATABASE_AWAY, Database
+from app.storage.database import Database
 from app.storage.events import Entry, heads_of
-from app.storage.notifications import LARGEST_PAYLOAD, notify
 
-CHANNEL = "holdfast_events"
+RETRY = 0.5
 _MOST_WAITING = 1_000
 
 log = structlog.get_logger(__name__)
 
 
-class NotifyRelay:
-    """Sends what this process commits, in statements that write nothing; many hints go together."""
+class Topic(StrEnum):
+    EVENTS = "events"
+    CANCEL = "cancel"
+    """Somebody wants a run to end: whoever executes it needn't wait for its next heartbeat."""
 
-    def __init__(self, database: Database, hub: Hub, me: WorkerId) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """One message to all processes, the sender among them. `about` is what it concerns: a thread, a run."""
+
+    about: str
+    payload: str
+
+
+Handler: TypeAlias = Callable[[str], None]
+
+
+class WireAway(Exception):
+    """Nothing is carried now; the same may work in a moment."""
+
+
+class Wire(Protocol):
+    """What carries hints between processes; it raises nothing but `WireAway`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def largest(self) -> int:
+        """Bytes that a hint may have."""
+
+    async def send(self, topic: Topic, hints: Sequence[Hint]) -> None: ...
+
+    async def listen(
+        self, handlers: Mapping[Topic, Handler], *, on_connected: Callable[[], None]
+    ) -> None:
+        """Hand over what arrives until the connection is lost. `on_connected` runs whenever something
+        may have been missed until now: once listening has begun, at least."""
+
+
+class Relay:
+    """Sends what this process commits, many hints together, and hears what the others do."""
+
+    def __init__(self, database: Database, hub: Hub, me: WorkerId, wire: Wire) -> None:
         self._database = database
         self._hub = hub
         self._me = me
+        self._mine = f'{{"o":{compact(me)},'
+        self._wire = wire
         self._waiting: list[Batch] = []
         self._wake = asyncio.Event()
+        self.hears = asyncio.Event()
+        """Set while hints of others arrive."""
 
     def announce(self, batch: Batch) -> None:
         """Never waits: when too much does, readers elsewhere find it in the log."""
@@ -42,17 +94,55 @@ class NotifyRelay:
             await self._wake.wait()
             self._wake.clear()
             waiting, self._waiting = self._waiting, []
-            payloads = [self._payload(batch) for batch in waiting]
+            hints = [Hint(batch.thread_id, self._payload(batch)) for batch in waiting]
+            await self.tell(Topic.EVENTS, hints)
+
+    async def tell(self, topic: Topic, hints: Sequence[Hint]) -> None:
+        """Send hints, or lose them: what they are about is found without them."""
+        try:
+            await self._wire.send(topic, hints)
+        except WireAway as error:
+            telemetry.hints_lost.labels(wire=self._wire.name).inc(len(hints))
+            log.debug("hints_lost", count=len(hints), error=str(error))
+
+    async def listen(self, others: Mapping[Topic, Handler]) -> None:
+        """Hear all topics, again and again, whatever becomes of the wire; says when that changes."""
+        handlers = {Topic.EVENTS: self.heard, **others}
+        is_away = False
+        gauge = telemetry.relay_connected.labels(wire=self._wire.name)
+
+        def begin() -> None:
+            nonlocal is_away
+            if is_away:
+                log.info("relay_is_back", wire=self._wire.name)
+            is_away = False
+            gauge.set(1)
+            self._hub.hint_all()
+            self.hears.set()
+
+        while True:
+            error = "the connection was lost"
             try:
-                await notify(self._database.hot, CHANNEL, payloads)
-            except DATABASE_AWAY as error:
-                log.warning("hints_lost", count=len(payloads), error=type(error).__name__)
+                await self._wire.listen(handlers, on_connected=begin)
+            except WireAway as away:
+                error = str(away)
+            gauge.set(0)
+            self.hears.clear()
+            if not is_away:
+                log.warning(
+                    "relay_is_away",
+                    wire=self._wire.name,
+                    error=error,
+                    remark="what other processes say is read from the log meanwhile",
+                )
+            is_away = True
+            await pause(RETRY)
 
     def heard(self, payload: str) -> None:
         """A hint has arrived; our own come back too."""
-        body = json.loads(payload)
-        if body["o"] == self._me:
+        if payload.startswith(self._mine):
             return
+        body = json.loads(payload)
         batch = _batch_of(body)
         if batch is None:
             self._hub.hint((Tenant(body["t"]), ThreadId(body["th"])))
@@ -68,17 +158,22 @@ class NotifyRelay:
             self._hub.hint_behind(heads)
 
     def _payload(self, batch: Batch) -> str:
-        body: dict[str, Any] = {"o": self._me, "t": batch.tenant, "th": batch.thread_id}
+        body: dict[str, Any] = {
+            "o": self._me,
+            "t": batch.tenant,
+            "th": batch.thread_id,
+            "f": batch.first_seq,
+            "l": batch.last_seq,
+        }
         whole = compact(
             {
                 **body,
                 "r": batch.run_id,
-                "f": batch.first_seq,
                 "ts": batch.ts.isoformat(),
                 "e": [[one.step, one.event_type, one.body] for one in batch.entries],
             }
         )
-        return whole if len(whole.encode()) <= LARGEST_PAYLOAD else compact(body)
+        return whole if len(whole.encode()) <= self._wire.largest else compact(body)
 
 
 def _batch_of(body: dict[str, Any]) -> Batch | None:

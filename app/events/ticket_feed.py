@@ -79,18 +79,27 @@ class TicketFollower:
         self._watch.close()
 
 
+async def beginning(database: Database, tenant: Tenant, *, now: bool) -> int:
+    """The number before the first notice that is kept, or of the newest one."""
+    found = await ticket_feed.read_after(database, tenant, 0, TicketFilter(), 1)
+    return found.head if now else found.pruned_to
+
+
 async def check_cursor(database: Database, tenant: Tenant, after: int) -> int:
-    """How far the feed goes; a cursor beyond that is refused."""
-    head = (await ticket_feed.read_after(database, tenant, after, TicketFilter(), 1)).head
-    if after > head:
-        raise Gone(
-            "cursor_expired",
-            f"Notice {after} doesn't exist; the newest is {head}. Read the open tickets, and follow "
-            "from now.",
-            oldest_available=1,
-            snapshot="/v1/tickets?status=open",
-        )
-    return head
+    """The cursor, unless it can't be continued: then it is refused."""
+    found = await ticket_feed.read_after(database, tenant, after, TicketFilter(), 1)
+    if found.pruned_to <= after <= found.head:
+        return after
+    if after > found.head:
+        reason = f"Notice {after} doesn't exist; the newest is {found.head}."
+    else:
+        reason = f"Notices up to {found.pruned_to} were old and have been removed."
+    raise Gone(
+        "cursor_expired",
+        f"{reason} Read the open tickets, and follow from now.",
+        oldest_available=found.pruned_to + 1,
+        snapshot="/v1/tickets?status=open",
+    )
 
 
 async def read_page(

@@ -21,7 +21,7 @@ from app.storage.database import Connection
 from app.storage.tables import decisions, events, tickets
 from app.storage.tickets import ticket_of, with_winner
 
-_TOLD = (
+TOLD = (
     TicketDecided.event_type,
     TicketExpired.event_type,
     ToolCallDone.event_type,
@@ -84,7 +84,7 @@ async def told(
         .where(
             events.c.tenant == tenant,
             tuple_(events.c.thread_id, events.c.run_id).in_(list(runs)),
-            events.c.event_type.in_(_TOLD),
+            events.c.event_type.in_(TOLD),
         )
         .order_by(events.c.seq)
     )

@@ -8,7 +8,7 @@ delivery's completion is written, and a later wake-up must not drown in that gap
 
 import json
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence.qb import (
@@ -116,3 +116,26 @@ def delivered_task(payload: bytes | None) -> TaskKey:
     """The task that a delivery is about."""
     body = json.loads(payload or b"{}")
     return TaskKey(Tenant(body["tenant"]), TaskId(body["task_id"]), body["attempt"])
+
+
+_FORGET_LOG = text("""
+WITH old_log AS (
+    SELECT id FROM pgq.pgqueuer_log WHERE created < now() - CAST(:age AS interval)
+    ORDER BY created LIMIT :limit
+), log AS (
+    DELETE FROM pgq.pgqueuer_log l USING old_log WHERE l.id = old_log.id RETURNING 1
+), oldest_statistics AS (
+    SELECT id, created FROM pgq.pgqueuer_statistics ORDER BY id LIMIT :limit
+), statistics AS (
+    DELETE FROM pgq.pgqueuer_statistics s USING oldest_statistics o
+    WHERE s.id = o.id AND o.created < now() - CAST(:age AS interval)
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM log) + (SELECT count(*) FROM statistics)
+""")
+
+
+async def forget_log(connection: Connection, older_than: float, limit: int) -> int:
+    """Remove what the queue has noted of deliveries that are long gone."""
+    age = {"age": timedelta(seconds=older_than), "limit": limit}
+    return int((await connection.execute(_FORGET_LOG, age)).scalar_one())

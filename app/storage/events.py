@@ -10,7 +10,7 @@ from sqlalchemy import Text, Uuid, cast, func, select
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from app.domain.checkpoints import Said
-from app.domain.events import STEP_END, STEP_START, event_fields
+from app.domain.events import RUN_CREATED, STEP_END, STEP_START, event_fields
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.storage.codec import storable_json
 from app.storage.database import Connection, RawPool
@@ -97,8 +97,8 @@ async def next_seq(connection: Connection, tenant: Tenant, thread_id: ThreadId) 
 
 
 _READ = """
-SELECT coalesce(h.next_seq, 1) - 1 AS head, e.seq, e.from_seq, e.run_id, e.step, e.ts, e.event_type,
-    e.body
+SELECT coalesce(h.next_seq, 1) - 1 AS head, coalesce(h.pruned_to, 0) AS pruned_to, e.seq, e.from_seq,
+    e.run_id, e.step, e.ts, e.event_type, e.body
 FROM (SELECT 1) AS one
 LEFT JOIN event_heads h ON h.tenant = $1 AND h.thread_id = $2
 LEFT JOIN LATERAL (
@@ -116,6 +116,8 @@ class Stretch:
 
     events: tuple[LoggedEvent, ...]
     head: int
+    pruned_to: int
+    """Events up to here may have been removed, whosever they were."""
     is_full: bool
     """There may be more before the head."""
 
@@ -144,7 +146,25 @@ async def read_after(
         for row in rows
         if row["seq"] is not None
     )
-    return Stretch(found, rows[0]["head"], len(found) == limit)
+    return Stretch(found, rows[0]["head"], rows[0]["pruned_to"], len(found) == limit)
+
+
+_HAS_ITS_BEGINNING = """
+SELECT EXISTS (
+    SELECT FROM events
+    WHERE tenant = $1 AND thread_id = $2 AND run_id = $3 AND seq <= $4 AND event_type = $5
+)
+"""
+
+
+async def has_its_beginning(
+    pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, up_to: int
+) -> bool:
+    """Whether a run's first event is still there, at one of its events or before that."""
+    found: bool = await pool.fetchval(
+        _HAS_ITS_BEGINNING, tenant, thread_id, run_id, up_to, RUN_CREATED
+    )
+    return found
 
 
 async def of_open_step(

@@ -7,7 +7,7 @@ stays held, and an answer is there exactly if its effect is.
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import delete, func, insert, select, tuple_
 
 from app.domain.idempotency import IdempotencyKey, KeptAnswer
 from app.domain.ids import Tenant
@@ -70,10 +70,16 @@ async def keep(
     )
 
 
-async def forget(connection: Connection, older_than: float) -> None:
-    """Remove what was kept long enough, of every tenant; for the sweeper."""
-    await connection.execute(
-        delete(idempotency_keys).where(
-            idempotency_keys.c.created_at < func.now() - timedelta(seconds=older_than)
-        )
+async def forget(connection: Connection, older_than: float, limit: int) -> int:
+    """Remove what was kept long enough, of every tenant, the oldest first."""
+    table = idempotency_keys.c
+    key = (table.tenant, table.subject, table.route, table.key)
+    old = (
+        select(*key)
+        .where(table.created_at < func.now() - timedelta(seconds=older_than))
+        .order_by(table.created_at)
+        .limit(limit)
     )
+    return (
+        await connection.execute(delete(idempotency_keys).where(tuple_(*key).in_(old)))
+    ).rowcount

@@ -57,3 +57,17 @@ def _payload_to(handle: Callable[[str], None]) -> Callable[..., None]:
         handle(str(payload))
 
     return received
+
+
+_INSTALLATION = """
+SELECT md5(system_identifier::text || '/' || current_database()) FROM pg_control_system()
+"""
+
+
+async def installation(pool: RawPool) -> str:
+    """A name that all processes on this database find, and those on another one don't."""
+    try:
+        name = await pool.fetchval(_INSTALLATION)
+    except asyncpg.InsufficientPrivilegeError:
+        name = await pool.fetchval("SELECT md5(current_database())")
+    return str(name)[:16]

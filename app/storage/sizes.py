@@ -1,9 +1,9 @@
-"""How much a thread takes: rows and bytes of each table that holds a part of it."""
+"""How much a thread takes: rows and bytes of each table that holds a part of it, and what merging saves."""
 
 from sqlalchemy import text
 
 from app.domain.ids import Tenant, ThreadId
-from app.domain.threads import TableSize
+from app.domain.threads import TableSize, ThreadSize
 from app.storage.database import Connection
 
 _OF_THREAD = "t.tenant = :tenant AND t.thread_id = :thread"
@@ -15,6 +15,11 @@ _OF_ITS_TICKETS = (
     "t.tenant = :tenant AND t.ticket IN"
     " (SELECT id FROM tickets WHERE tenant = :tenant AND thread_id = :thread)"
 )
+_OF_ITS_RULES = (
+    "t.tenant = :tenant AND (t.scope = 'thread' AND t.scope_id = CAST(CAST(:thread AS uuid) AS text)"
+    " OR t.scope = 'run' AND t.scope_id IN"
+    " (SELECT CAST(id AS text) FROM runs WHERE tenant = :tenant AND thread_id = :thread))"
+)
 _PARTS = {
     "threads": "t.tenant = :tenant AND t.id = :thread",
     "messages": _OF_THREAD,
@@ -24,19 +29,28 @@ _PARTS = {
     "tasks": _OF_THREAD,
     "tickets": _OF_THREAD,
     "decisions": _OF_ITS_TICKETS,
+    "ticket_feed": _OF_ITS_TICKETS,
+    "rules": _OF_ITS_RULES,
     "events": _OF_THREAD,
 }
+# Of each row that is gone, what it had beside its text: its header, its keys and its type.
+_SAVED = """
+SELECT coalesce(sum(seq - from_seq), 0) AS rows, coalesce(sum((seq - from_seq) * (
+    pg_column_size(t.*) - pg_column_size(t.body) - coalesce(pg_column_size(t.from_seq), 0)
+)), 0) AS bytes
+FROM events t WHERE t.from_seq IS NOT NULL AND
+"""
 
 
-async def of_thread(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> list[TableSize]:
+async def of_thread(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> ThreadSize:
     """Of every table, also those in which the thread has nothing."""
-    sizes = []
+    names = {"tenant": tenant, "thread": thread_id}
+    tables = []
     for table, condition in _PARTS.items():
         # Names and conditions are the constants above.
         statement = f"SELECT count(*), coalesce(sum(pg_column_size(t.*)), 0) FROM {table} t WHERE "
-        row = await connection.execute(
-            text(statement + condition), {"tenant": tenant, "thread": thread_id}
-        )
+        row = await connection.execute(text(statement + condition), names)
         rows, size = row.one()
-        sizes.append(TableSize(table, int(rows), int(size)))
-    return sizes
+        tables.append(TableSize(table, int(rows), int(size)))
+    saved = (await connection.execute(text(_SAVED + _OF_THREAD), names)).one()
+    return ThreadSize(tuple(tables), saved_rows=int(saved.rows), saved_size=int(saved.bytes))

@@ -80,6 +80,14 @@ threads = Table(
     CheckConstraint("queue_length >= 0", name="queue_length"),
     CheckConstraint("next_message_seq >= 1", name="next_message_seq"),
     Index(None, "tenant", "created_at", "id"),
+    # What people search by; most threads have none, and starting one of those costs nothing.
+    Index(
+        "threads_metadata",
+        "metadata",
+        postgresql_using="gin",
+        postgresql_ops={"metadata": "jsonb_path_ops"},
+        postgresql_where=text("metadata <> '{}'"),
+    ),
     postgresql_with={"fillfactor": "80"},
 )
 
@@ -91,6 +99,8 @@ event_heads = Table(
     Column("next_seq", BigInteger, nullable=False),
     Column("run_id", _uuid),
     Column("attempt", Integer),
+    # Up to here events have been removed because they were old; null when none were.
+    Column("pruned_to", BigInteger),
     PrimaryKeyConstraint("tenant", "thread_id"),
     # Updated by every flush: narrow and half empty, so that those updates stay in the page.
     postgresql_with={"fillfactor": "50"},
@@ -214,6 +224,8 @@ runs = Table(
         "agent_version",
         postgresql_where=text("waiting_reason = 'agent_version_unavailable'"),
     ),
+    # What retention walks along, in the order in which runs have ended.
+    Index("runs_finished", "finished_at", "tenant", "id", postgresql_where=text("status = 'done'")),
     Index(
         "runs_of_parents",
         "tenant",
@@ -247,6 +259,8 @@ inputs = Table(
     _one_of("status", InputStatus),
     CheckConstraint("(status = 'consumed') = (consumed_seq IS NOT NULL)", name="consumed_seq"),
     Index(None, "tenant", "run_id", "position", postgresql_where=text("status = 'pending'")),
+    # All of a run, when they go.
+    Index(None, "tenant", "run_id"),
 )
 
 tool_calls = Table(
@@ -451,6 +465,7 @@ ticket_feed_heads = Table(
     metadata,
     Column("tenant", Text, nullable=False),
     Column("next_number", BigInteger, nullable=False),
+    Column("pruned_to", BigInteger),
     PrimaryKeyConstraint("tenant"),
 )
 
@@ -492,6 +507,17 @@ events = Table(
     Column("body", Text, nullable=False),
     PrimaryKeyConstraint("tenant", "thread_id", "seq"),
     CheckConstraint("seq >= 1 AND from_seq <= seq", name="seq"),
+)
+
+retention = Table(
+    "retention",
+    metadata,
+    Column("duty", Text, nullable=False),
+    # The last run that the duty has dealt with: it goes along them as they have ended.
+    Column("finished_at", _time, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    PrimaryKeyConstraint("duty"),
 )
 
 workers = Table(

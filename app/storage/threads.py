@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import Text, cast, or_, select, text, tuple_, update
 from sqlalchemy import delete as delete_from
-from sqlalchemy import select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.ids import Tenant, ThreadId
 from app.domain.json_values import JsonObject
+from app.domain.remembered_rules import RuleScope
 from app.domain.threads import Thread
 from app.storage.codec import Row, parsed
 from app.storage.database import Connection
-from app.storage.tables import events, threads
+from app.storage.tables import events, rules, runs, threads
 
 
 def _thread_of(row: Row) -> Thread:
@@ -96,8 +97,21 @@ async def change(
 async def delete(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> None:
     """Remove a thread with all that belongs to it; the caller has locked it.
 
-    Its event head stays: under the same id a new thread must not give the same numbers again.
+    Its event head stays: under the same id a new thread must not give the same numbers again, nor be
+    subject to the rules of this one.
     """
+    of_its_runs = select(cast(runs.c.id, Text)).where(
+        runs.c.tenant == tenant, runs.c.thread_id == thread_id
+    )
+    await connection.execute(
+        delete_from(rules).where(
+            rules.c.tenant == tenant,
+            or_(
+                (rules.c.scope == RuleScope.THREAD.value) & (rules.c.scope_id == thread_id),
+                (rules.c.scope == RuleScope.RUN.value) & rules.c.scope_id.in_(of_its_runs),
+            ),
+        )
+    )
     await connection.execute(
         delete_from(events).where(events.c.tenant == tenant, events.c.thread_id == thread_id)
     )
@@ -164,7 +178,10 @@ async def page(
     if parent_thread_id is not None:
         statement = statement.where(threads.c.parent_thread_id == parent_thread_id)
     if metadata:
-        statement = statement.where(threads.c.metadata.contains(dict(metadata)))
+        # Said twice, so that the index of those that have any counts.
+        statement = statement.where(
+            threads.c.metadata.contains(dict(metadata)), text("threads.metadata <> '{}'")
+        )
     if before is not None:
         statement = statement.where(tuple_(threads.c.created_at, threads.c.id) < before)
     statement = statement.order_by(threads.c.created_at.desc(), threads.c.id.desc()).limit(limit)

@@ -6,7 +6,7 @@ behind a number that somebody has read already, and no slow commit holds up anot
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import func, select, text
 
@@ -35,7 +35,32 @@ WITH fresh AS (
 UPDATE ticket_feed_heads SET next_number = :next + (SELECT count(*) FROM numbered)
 WHERE tenant = :tenant
 """)
-_HEAD = text("SELECT next_number - 1 FROM ticket_feed_heads WHERE tenant = :tenant")
+_HEAD = text("""
+SELECT next_number - 1 AS head, coalesce(pruned_to, 0) AS pruned_to FROM ticket_feed_heads
+WHERE tenant = :tenant
+""")
+_UNNUMBERED = text("""
+SELECT DISTINCT tenant FROM ticket_feed WHERE number IS NULL ORDER BY tenant LIMIT :limit
+""")
+_FORGET = text("""
+WITH old AS (
+    SELECT f.tenant, f.id, f.number FROM ticket_feed_heads h CROSS JOIN LATERAL (
+        SELECT tenant, id, number, at FROM ticket_feed
+        WHERE tenant = h.tenant AND number IS NOT NULL ORDER BY number LIMIT :limit
+    ) AS f
+    WHERE f.at < now() - CAST(:age AS interval)
+    LIMIT :limit
+), gone AS (
+    DELETE FROM ticket_feed f USING old
+    WHERE f.tenant = old.tenant AND f.id = old.id
+    RETURNING f.tenant, f.number
+), noted AS (
+    UPDATE ticket_feed_heads h SET pruned_to = g.number
+    FROM (SELECT tenant, max(number) AS number FROM gone GROUP BY tenant) AS g
+    WHERE h.tenant = g.tenant
+)
+SELECT count(*) FROM gone
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +80,8 @@ class Notices:
 
     notices: tuple[Notice, ...]
     head: int
+    pruned_to: int
+    """Up to here they have been removed."""
     is_full: bool
     """There may be more before the head."""
 
@@ -66,20 +93,21 @@ async def read_after(
     async with database.reading() as connection:
         is_behind = (await connection.execute(_NEW, {"tenant": tenant})).scalar_one()
     if is_behind:
-        await _number(database, tenant)
+        async with database.transaction() as connection:
+            await _number(connection, tenant)
     async with database.reading() as connection:
         # First the head: what is numbered after this is read next time.
-        head = (await connection.execute(_HEAD, {"tenant": tenant})).scalar_one_or_none() or 0
+        row = (await connection.execute(_HEAD, {"tenant": tenant})).one_or_none()
+        head, pruned_to = (0, 0) if row is None else (row.head, row.pruned_to)
         notices = await _notices(connection, tenant, after, head, wanted, limit)
-    return Notices(notices, head, len(notices) == limit)
+    return Notices(notices, head, pruned_to, len(notices) == limit)
 
 
-async def _number(database: Database, tenant: Tenant) -> None:
-    async with database.transaction() as connection:
-        await connection.execute(_BEGIN, {"tenant": tenant})
-        # A statement of its own: what is numbered next must see what others have numbered before.
-        number = (await connection.execute(_LOCK, {"tenant": tenant})).scalar_one()
-        await connection.execute(_NUMBER, {"tenant": tenant, "next": number, "at_once": _AT_ONCE})
+async def _number(connection: Connection, tenant: Tenant) -> None:
+    await connection.execute(_BEGIN, {"tenant": tenant})
+    # A statement of its own: what is numbered next must see what others have numbered before.
+    number = (await connection.execute(_LOCK, {"tenant": tenant})).scalar_one()
+    await connection.execute(_NUMBER, {"tenant": tenant, "next": number, "at_once": _AT_ONCE})
 
 
 async def _notices(
@@ -130,3 +158,14 @@ async def _notices(
         )
         for row in rows
     )
+
+
+async def forget(connection: Connection, older_than: float, limit: int) -> int:
+    """Remove the oldest notices of each inbox; the tickets and decisions that they tell of stay.
+
+    What nobody has read yet is numbered first, so that it is known how far a cursor is good.
+    """
+    for (tenant,) in (await connection.execute(_UNNUMBERED, {"limit": limit})).all():
+        await _number(connection, Tenant(tenant))
+    age = {"age": timedelta(seconds=older_than), "limit": limit}
+    return int((await connection.execute(_FORGET, age)).scalar_one())

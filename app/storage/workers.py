@@ -43,14 +43,13 @@ async def beat(pool: RawPool, worker: WorkerId, role: str, host: str, pid: int) 
     ]
 
 
-async def remove_dead(connection: Connection, older_than: float) -> None:
+async def remove_dead(connection: Connection, older_than: float) -> int:
     """Forget processes that died long ago and own nothing."""
     owned = select(runs.c.id).where(runs.c.owner == workers.c.id)
-    await connection.execute(
-        delete(workers).where(
-            workers.c.heartbeat_at < func.now() - timedelta(seconds=older_than), ~owned.exists()
-        )
+    statement = delete(workers).where(
+        workers.c.heartbeat_at < func.now() - timedelta(seconds=older_than), ~owned.exists()
     )
+    return (await connection.execute(statement)).rowcount
 
 
 async def leave(pool: RawPool, worker: WorkerId) -> None:

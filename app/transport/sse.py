@@ -15,6 +15,7 @@ from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
 from app import telemetry
+from app.domain.errors import Gone
 from app.events.follow import Heard
 from app.events.frames import Frame
 
@@ -99,10 +100,15 @@ class EventStream(EventSourceResponse):
     async def _send_all(self, send: Send, path: str) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         async with aclosing(self._chunks) as chunks:
-            async for chunk in chunks:
-                if not await self._is_taken(send, chunk):
-                    log.info("stream_cut", path=path, reason="the client takes nothing")
-                    return
+            try:
+                async for chunk in chunks:
+                    if not await self._is_taken(send, chunk):
+                        log.info("stream_cut", path=path, reason="the client takes nothing")
+                        return
+            except Gone as gap:
+                # The client comes back with its last id, and is told in a status.
+                log.info("stream_cut", path=path, reason=gap.detail)
+                return
         await send({"type": "http.response.body", "body": b""})
 
     async def _is_taken(self, send: Send, chunk: bytes) -> bool:

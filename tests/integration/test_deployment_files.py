@@ -60,7 +60,7 @@ def test_the_image_is_the_lock_without_the_embedded_postgres() -> None:
     for sync in syncs:
         assert "--frozen" in sync
         assert "--no-default-groups" in sync
-        assert "--extra" not in sync
+        assert re.findall(r"--extra (\S+)", sync) == ["nats"]
         assert "--all-extras" not in sync
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert not any("pgserver" in one for one in project["dependencies"])
@@ -97,6 +97,14 @@ def test_the_password_of_the_database_is_one_and_can_be_chosen() -> None:
         assert (url.username, url.password) == (made["POSTGRES_USER"], made["POSTGRES_PASSWORD"])
         assert (url.hostname, url.path) == ("postgres", f"/{made['POSTGRES_DB']}")
         assert url.password == password
+
+
+def test_nats_is_there_for_those_who_ask_for_it() -> None:
+    ours = services({"NATS_URL": "nats://nats:4222"})
+    assert ours["nats"]["profiles"] == ["nats"]
+    for name in ("api", "worker"):
+        assert urlsplit(ours[name]["environment"]["NATS_URL"]).hostname == "nats"
+        assert services({})[name]["environment"]["NATS_URL"] == ""
 
 
 def test_who_stops_has_time_for_it() -> None:

@@ -2,30 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from app.clock import SystemClock
-from app.domain.checkpoints import Saved
 from app.domain.decisions import Action, Answer, Decision
 from app.domain.errors import Gone
-from app.domain.events import RunFinish, RunStart, TextDelta
-from app.domain.ids import RunId
-from app.domain.runs import Done, NewRun, Waiting
-from app.domain.tickets import Ticket
-from app.events.follow import Follower, Scope, check_cursor, follow, newest, read_page
-from app.events.frames import Frame
-from app.events.hub import LARGEST_BACKLOG, Subscription
-from app.events.relay import CHANNEL
-from app.storage import checkpoints, events, hot, tickets
+from app.domain.events import RunStart, TextDelta
+from app.events.follow import check_cursor, newest, read_page
+from app.events.hub import LARGEST_BACKLOG
+from app.storage import events, hot, tickets
 from app.storage.database import Database
-from app.storage.notifications import LARGEST_PAYLOAD, listen
+from app.storage.notifications import listen
+from tests.support.following import NOW, come_to_rest, following, log_unheard, say, scope_of
 from tests.support.stored_runs import (
     TIMEOUT,
     admit,
-    checkpoint_of,
     deltas,
     done,
     running,
@@ -34,99 +25,9 @@ from tests.support.stored_runs import (
     ticket_of,
     worker,
 )
-from tests.support.voices import PATIENCE, Voices, writing
+from tests.support.voices import PATIENCE, writing
 
 pytestmark = pytest.mark.anyio
-
-NOW = SystemClock().now
-
-
-def scope_of(run: NewRun, run_id: RunId | None = None, *, until_done: bool = False) -> Scope:
-    return Scope(run.tenant, run.thread_id, run_id, until_done)
-
-
-@asynccontextmanager
-async def following(
-    database: Database,
-    voices: Voices,
-    scope: Scope,
-    *,
-    after: int = 0,
-    heartbeat: float = PATIENCE,
-    subscription: Subscription | None = None,
-) -> AsyncIterator["Reader"]:
-    follower = follow(
-        database.hot,
-        voices.hub,
-        scope,
-        after=after,
-        heartbeat=heartbeat,
-        subscription=subscription,
-    )
-    try:
-        async with aclosing(follower.frames()) as frames:
-            yield Reader(follower, frames)
-    finally:
-        follower.close()
-
-
-class Reader:
-    """Takes what a follower shows, as much of it as asked for."""
-
-    def __init__(self, follower: Follower, frames: AsyncIterator[object]) -> None:
-        self.follower = follower
-        self._frames = frames
-        self.heard: list[Frame] = []
-
-    async def until(self, count: int) -> list[int]:
-        """The numbers of all that was heard, once there are so many."""
-        async for heard in self._frames:
-            if isinstance(heard, list):
-                self.heard += heard
-            if len(self.heard) >= count:
-                break
-        return self.seqs
-
-    async def to_the_end(self) -> list[int]:
-        async for heard in self._frames:
-            assert isinstance(heard, list), "the stream stays open"
-            self.heard += heard
-        return self.seqs
-
-    async def silence(self) -> None:
-        """Nothing more for a heartbeat, and no end either."""
-        assert await anext(self._frames) is None
-
-    @property
-    def seqs(self) -> list[int]:
-        return [frame.seq for frame in self.heard]
-
-    @property
-    def types(self) -> list[str]:
-        return [frame.event_type for frame in self.heard]
-
-
-async def log_unheard(database: Database, run: NewRun, count: int, attempt: int = 1) -> None:
-    """Write events that nobody is told of."""
-    flush = hot.Flush(run.tenant, run.thread_id, run.id, attempt, deltas(*["x"] * count))
-    assert await hot.flush(database.hot, [flush], NOW())
-
-
-async def come_to_rest(
-    voices: Voices, run: NewRun, state: Waiting | Done, *opened: Ticket, attempt: int = 1
-) -> None:
-    async with voices.outgoing.transaction() as transaction:
-        saved = checkpoint_of(run, state=state, opened=opened, attempt=attempt)
-        outcome = await checkpoints.save(transaction.connection, saved, at=transaction.now)
-        assert outcome == Saved()
-        transaction.say(run.tenant, run.thread_id, run.id, RunFinish({}, {"type": "suspended"}))
-
-
-async def say(voices: Voices, run: NewRun, *texts: str) -> None:
-    async with voices.outgoing.transaction() as transaction:
-        for text in texts:
-            transaction.say(run.tenant, run.thread_id, run.id, TextDelta(text), 1)
-
 
 # --- no gap, no duplicate -------------------------------------------------------------------------
 
@@ -325,41 +226,6 @@ async def test_pages_follow_each_other(database: Database) -> None:
 # --- between processes ----------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def hearing(database: Database, voices: Voices) -> AsyncIterator[None]:
-    """A process that listens to the others."""
-    connected = asyncio.Event()
-    ears = voices.tasks.create_task(
-        listen(database, {CHANNEL: voices.relay.heard}, on_connected=connected.set)
-    )
-    try:
-        await connected.wait()
-        yield
-    finally:
-        ears.cancel()
-
-
-async def test_other_processes_hear_what_is_said_here(database: Database) -> None:
-    run = await running(database.hot)
-    too_long_for_a_hint = "x" * (LARGEST_PAYLOAD + 1)
-    async with (
-        writing(database) as here,
-        writing(database) as there,
-        hearing(database, here),
-        hearing(database, there),
-        following(database, here, scope_of(run), after=1, subscription=here.listen(run)) as near,
-        following(database, there, scope_of(run), after=1, subscription=there.listen(run)) as far,
-    ):
-        for place, text in enumerate(("short", too_long_for_a_hint, "short"), 1):
-            await say(here, run, text)
-            assert await near.until(place) == [*range(2, place + 2)]
-            assert await far.until(place) == [*range(2, place + 2)]
-        await say(there, run, "back")
-        assert await near.until(4) == [2, 3, 4, 5]
-        assert await far.until(4) == [2, 3, 4, 5]
-    assert near.heard == far.heard
-
-
 async def test_catching_up_finds_what_no_hint_told(database: Database) -> None:
     run, other = await running(database.hot), await running(database.hot)
     async with (
@@ -380,7 +246,7 @@ async def test_a_listener_whose_connection_dies_comes_back_to_say_so(database: D
     connected = asyncio.Event()
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
         listening = tasks.create_task(
-            listen(database, {CHANNEL: lambda _: None}, on_connected=connected.set)
+            listen(database, {"some_hints": lambda _: None}, on_connected=connected.set)
         )
         await connected.wait()
         await database.hot.execute(

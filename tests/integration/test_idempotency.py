@@ -238,8 +238,8 @@ async def test_answers_are_kept_for_a_while(database: Database) -> None:
         await begin(connection, ANN, once())
         await settle(connection, ANN, once(), "yes")
     async with database.transaction() as connection:
-        await idempotency.forget(connection, 60.0)
+        await idempotency.forget(connection, 60.0, 100)
         assert await idempotency.find(connection, ANN.tenant, ANN.subject, KEY) is not None
     async with database.transaction() as connection:
-        await idempotency.forget(connection, 0.0)
+        await idempotency.forget(connection, 0.0, 100)
         assert await idempotency.find(connection, ANN.tenant, ANN.subject, KEY) is None

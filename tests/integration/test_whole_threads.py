@@ -282,7 +282,8 @@ async def test_a_thread_says_what_it_takes(client: Client) -> None:
     assert sizes["events"]["rows"] == len(log)
     assert sizes["messages"]["rows"] == thread["message_count"]
     assert [sizes[name]["rows"] for name in ("threads", "runs", "tickets", "decisions")] == [1] * 4
-    assert sizes["tool_calls"]["rows"] == 0
+    assert sizes["tool_calls"]["rows"] == sizes["rules"]["rows"] == 0
+    assert sizes["ticket_feed"]["rows"] == 2
     assert found["rows"] == sum(one["rows"] for one in sizes.values())
     assert found["bytes"] == sum(one["bytes"] for one in sizes.values()) > 1000
     the_problem(await client.http.get(f"/v1/threads/{UNKNOWN}/storage"), 404, "thread_not_found")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
-OURS = ("HOLDFAST_", "DATABASE_URL", "OPENAI_", "ANTHROPIC_", "PYTHONDONTWRITEBYTECODE")
+OURS = ("HOLDFAST_", "DATABASE_URL", "NATS_URL", "OPENAI_", "ANTHROPIC_", "PYTHONDONTWRITEBYTECODE")
 """Not handed on: what would change how a process is set, and what would make each compile all anew."""
 
 

@@ -19,7 +19,7 @@ from app.control.start import IfThreadMissing, OnActive, StartRequest
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.launch import decide_and_resume, start_run
-from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
+from app.dispatch.liveness import Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.tasks import TaskBench, TaskWorker
@@ -36,8 +36,9 @@ from app.domain.runs import RunRecord
 from app.domain.tickets import Ticket
 from app.events import follow as following
 from app.events.hub import Hub
+from app.events.notify_wire import NotifyWire
 from app.events.outgoing import Outgoing, Publisher
-from app.events.relay import CHANNEL, NotifyRelay
+from app.events.relay import Hint, Relay, Topic
 from app.events.writer import Writer
 from app.llm.catalog import ModelCatalog
 from app.llm.scripted import Script, ScriptedModel
@@ -47,7 +48,6 @@ from app.runtime.plugins import Plugin
 from app.runtime.ports import LanguageModel, Tool
 from app.storage import messages, runs, tickets
 from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions
-from app.storage.notifications import listen, notify
 from app.storage.runs import RunKey
 from tests.support.event_order import check_run
 
@@ -154,7 +154,7 @@ class Replica:
         self.catalog = catalog
         self.starts_with = next(iter(catalog.agents))
         clock, self.hub = SystemClock(), Hub()
-        self.relay = NotifyRelay(database, self.hub, self.me)
+        self.relay = Relay(database, self.hub, self.me, NotifyWire(database))
         self.publisher = Publisher(self.hub, self.relay)
         self.outgoing = Outgoing(database, self.publisher, clock)
         self.writer = Writer(database, self.publisher, self.outgoing, clock)
@@ -200,13 +200,12 @@ class Replica:
     async def open(self, tasks: asyncio.TaskGroup) -> None:
         await self.roster.publish()
         await self.liveness.beat()
-        ready = asyncio.Event()
         work: list[Coroutine[None, None, None]] = [
             self.worker.run(),
             self.tasks.run(),
             self.writer.run(),
             self.relay.run(),
-            self._listen(ready),
+            self.relay.listen({Topic.CANCEL: self.liveness.heard}),
             self._look_for_lost_hints(),
             self.liveness.run(),
             self.sweeper.run(),
@@ -214,7 +213,7 @@ class Replica:
             self.queue.work(),
         ]
         self._tasks = [tasks.create_task(one) for one in work]
-        await asyncio.wait_for(ready.wait(), PATIENCE)
+        await asyncio.wait_for(self.relay.hears.wait(), PATIENCE)
 
     async def stop(self) -> None:
         """As on SIGTERM: what executes is handed over."""
@@ -257,18 +256,6 @@ class Replica:
         finally:
             await self.database.close()
 
-    async def _listen(self, ready: asyncio.Event) -> None:
-        channels = {CHANNEL: self.relay.heard, CANCEL_CHANNEL: self.liveness.heard}
-
-        def connected() -> None:
-            self.hub.hint_all()
-            ready.set()
-
-        while True:
-            with suppress(*DATABASE_AWAY):
-                await listen(self.database, channels, on_connected=connected)
-            await pause(FOLLOW_UP)
-
     async def _look_for_lost_hints(self) -> None:
         while True:
             await pause(2 * FOLLOW_UP)
@@ -285,7 +272,8 @@ class Replica:
         return Handled.DONE if await run_errand(self.desk, errand) else Handled.BUSY
 
     async def _announce_cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
-        await notify(self.database.hot, CANCEL_CHANNEL, [f"{tenant}\n{run_id}\n{reason or ''}"])
+        hint = Hint(run_id, f"{tenant}\n{run_id}\n{reason or ''}")
+        await self.relay.tell(Topic.CANCEL, [hint])
 
     # --- commands ---------------------------------------------------------------------------------
 

@@ -11,8 +11,11 @@ _BROKEN = {
     "a thread's events have a gap": """
         SELECT h.thread_id::text FROM event_heads h LEFT JOIN events e
             ON e.tenant = h.tenant AND e.thread_id = h.thread_id
-        GROUP BY h.tenant, h.thread_id HAVING h.next_seq <> count(e.seq) + 1
-            OR (count(e.seq) > 0 AND (min(e.seq) <> 1 OR max(e.seq) <> count(e.seq)))""",
+        WHERE h.pruned_to IS NULL
+        GROUP BY h.tenant, h.thread_id
+        HAVING h.next_seq <> coalesce(sum(e.seq - coalesce(e.from_seq, e.seq) + 1), 0) + 1
+            OR (count(e.seq) > 0 AND (min(coalesce(e.from_seq, e.seq)) <> 1
+                OR max(e.seq) <> h.next_seq - 1))""",
     "a thread miscounts its queue": """
         SELECT t.id::text FROM threads t WHERE t.queue_length <> (SELECT count(*) FROM runs r
             WHERE r.tenant = t.tenant AND r.thread_id = t.id AND r.status = 'created'

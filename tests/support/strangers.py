@@ -8,8 +8,9 @@ from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.ids import WorkerId
 from app.events.hub import Hub
+from app.events.notify_wire import NotifyWire
 from app.events.outgoing import Outgoing, Publisher
-from app.events.relay import NotifyRelay
+from app.events.relay import Relay
 from app.events.writer import Writer
 from app.llm.catalog import ModelCatalog
 from app.storage.database import Database
@@ -17,7 +18,7 @@ from app.storage.database import Database
 
 def idle_worker(database: Database) -> Worker:
     me, clock, hub = WorkerId(new_id()), SystemClock(), Hub()
-    publisher = Publisher(hub, NotifyRelay(database, hub, me))
+    publisher = Publisher(hub, Relay(database, hub, me, NotifyWire(database)))
     writer = Writer(database, publisher, Outgoing(database, publisher, clock), clock)
     roster = Roster(demo_catalog(), ModelCatalog([], {}), database)
     bench = Workbench(database=database, writer=writer, roster=roster, clock=clock)
@@ -26,7 +27,9 @@ def idle_worker(database: Database) -> Worker:
 
 def idle_task_worker(database: Database, me: WorkerId) -> TaskWorker:
     clock, hub = SystemClock(), Hub()
-    outgoing = Outgoing(database, Publisher(hub, NotifyRelay(database, hub, me)), clock)
+    outgoing = Outgoing(
+        database, Publisher(hub, Relay(database, hub, me, NotifyWire(database))), clock
+    )
     roster = Roster(demo_catalog(), ModelCatalog([], {}), database)
     bench = TaskBench(database=database, outgoing=outgoing, roster=roster)
     return TaskWorker(bench, me, slots=1, heartbeat_timeout=5)

@@ -10,8 +10,9 @@ from app.domain.ids import WorkerId
 from app.domain.runs import NewRun
 from app.events.hub import Hub, Subscription
 from app.events.journal import Journal
+from app.events.notify_wire import NotifyWire
 from app.events.outgoing import Outgoing, Publisher
-from app.events.relay import NotifyRelay
+from app.events.relay import Relay, Wire
 from app.events.writer import Writer
 from app.storage.database import Database
 
@@ -22,7 +23,7 @@ PATIENCE = 20.0
 @dataclass(frozen=True, slots=True)
 class Voices:
     hub: Hub
-    relay: NotifyRelay
+    relay: Relay
     outgoing: Outgoing
     writer: Writer
     tasks: asyncio.TaskGroup
@@ -41,9 +42,9 @@ class Voices:
 
 
 @asynccontextmanager
-async def writing(database: Database) -> AsyncIterator[Voices]:
+async def writing(database: Database, wire: Wire | None = None) -> AsyncIterator[Voices]:
     hub, clock = Hub(), SystemClock()
-    relay = NotifyRelay(database, hub, WorkerId(new_id()))
+    relay = Relay(database, hub, WorkerId(new_id()), wire or NotifyWire(database))
     publisher = Publisher(hub, relay)
     outgoing = Outgoing(database, publisher, clock)
     writer = Writer(database, publisher, outgoing, clock)

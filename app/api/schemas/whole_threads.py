@@ -1,7 +1,5 @@
 """What is done to a thread as a whole: cancelled, copied, measured."""
 
-from collections.abc import Sequence
-
 from pydantic import AliasChoices, Field, model_validator
 from pydantic.config import JsonDict
 
@@ -11,7 +9,7 @@ from app.clock import new_id
 from app.control.cancel_thread import ThreadCancelAnswer
 from app.control.fork import ForkRequest
 from app.domain.ids import RunId, ThreadId
-from app.domain.threads import TableSize
+from app.domain.threads import ThreadSize
 
 _EXAMPLE: JsonDict = {"from_seq": 4, "title": "Another way"}
 
@@ -77,6 +75,11 @@ class TableSizeOut(Answer):
     bytes: int
 
 
+class SavedOut(Answer):
+    rows: int
+    bytes: int
+
+
 class StorageOut(Answer):
     """What a thread takes, as stored: without indexes, and compressed where it is."""
 
@@ -84,12 +87,18 @@ class StorageOut(Answer):
     rows: int
     bytes: int
     tables: list[TableSizeOut]
+    saved: SavedOut = Field(
+        description="What its events would take besides if the pieces of each message hadn't become one."
+    )
 
 
-def storage_out(thread_id: ThreadId, sizes: Sequence[TableSize]) -> StorageOut:
+def storage_out(thread_id: ThreadId, size: ThreadSize) -> StorageOut:
     return StorageOut(
         thread_id=thread_id,
-        rows=sum(size.rows for size in sizes),
-        bytes=sum(size.size for size in sizes),
-        tables=[TableSizeOut(table=one.table, rows=one.rows, bytes=one.size) for one in sizes],
+        rows=sum(one.rows for one in size.tables),
+        bytes=sum(one.size for one in size.tables),
+        tables=[
+            TableSizeOut(table=one.table, rows=one.rows, bytes=one.size) for one in size.tables
+        ],
+        saved=SavedOut(rows=size.saved_rows, bytes=size.saved_size),
     )

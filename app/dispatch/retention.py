@@ -1,0 +1,149 @@
+"""Retention: what is old takes less room, or none. Every process sees to it; one at a time is at a duty.
+
+A duty is done in short transactions, one after the other for as long as there is more. Each leaves
+behind all that it has done, so whoever comes next, after a crash too, goes on from there.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import structlog
+
+from app import telemetry
+from app.clock import give_way
+from app.storage import deliveries, idempotency, retention, ticket_feed, workers
+from app.storage.database import DATABASE_AWAY, Connection, Database
+from app.storage.retention import Finished
+
+RUNS_AT_ONCE = 20
+ROWS_AT_ONCE = 2_000
+FORGET_WORKERS_AFTER = 3_600.0
+
+log = structlog.get_logger(__name__)
+
+Duty: TypeAlias = Callable[[Connection], Awaitable[tuple[int, bool]]]
+"""Does one transaction's worth; how many rows that came to, and whether there may be more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ages:
+    """Seconds after which each kind of thing isn't kept as it was; None: it is kept for ever."""
+
+    deltas: float = 3_600.0
+    events: float | None = None
+    tasks: float | None = None
+    inputs: float = 604_800.0
+    notices: float = 2_592_000.0
+    queue_log: float = 604_800.0
+    answers: float = 86_400.0
+
+
+class Retention:
+    def __init__(self, database: Database, ages: Ages, *, interval: float) -> None:
+        self._database = database
+        self._interval = interval
+        self._stopping = asyncio.Event()
+        self._duties: dict[str, Duty] = dict(_duties(ages))
+
+    async def keep(self) -> dict[str, int]:
+        """Do every duty until nothing is left of it; how many rows each came to here.
+
+        One that breaks is told of and tried again the next time: neither the others nor the process
+        that executes runs shall end by it.
+        """
+        rows = {}
+        for duty in self._duties:
+            try:
+                rows[duty] = await self._do(duty)
+            except DATABASE_AWAY:
+                raise
+            except Exception:
+                telemetry.retention_failures.labels(duty=duty).inc()
+                log.exception("duty_broke", duty=duty)
+        return rows
+
+    async def _do(self, duty: str) -> int:
+        rows, is_more = 0, True
+        while is_more and not self._stopping.is_set():
+            async with self._database.transaction() as connection:
+                if not await retention.may_do(connection, duty):
+                    break
+                count, is_more = await self._duties[duty](connection)
+            rows += count
+            telemetry.retention_rows.labels(duty=duty).inc(count)
+            await give_way()
+        return rows
+
+    async def run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                async with asyncio.timeout(self._interval):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass
+            try:
+                rows = await self.keep()
+            except DATABASE_AWAY as error:
+                log.warning("retention_missed", error=type(error).__name__)
+            else:
+                if any(rows.values()):
+                    log.info("kept", **{duty: count for duty, count in rows.items() if count})
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+
+def _duties(ages: Ages) -> list[tuple[str, Duty]]:
+    """All that there is to do, by its name; what is kept for ever needs no doing."""
+    along_runs: list[tuple[str, float | None, _OnRuns]] = [
+        ("merge_deltas", ages.deltas, _merge_deltas),
+        ("prune_events", ages.events, retention.prune_events),
+        ("forget_tasks", ages.tasks, retention.forget_tasks),
+        ("forget_inputs", ages.inputs, retention.forget_inputs),
+    ]
+    by_age: list[tuple[str, float, _ByAge]] = [
+        ("forget_notices", ages.notices, ticket_feed.forget),
+        ("forget_queue_log", ages.queue_log, deliveries.forget_log),
+        ("forget_answers", ages.answers, idempotency.forget),
+        ("forget_workers", FORGET_WORKERS_AFTER, _forget_workers),
+    ]
+    return [
+        *((name, _along_runs(name, age, do)) for name, age, do in along_runs if age is not None),
+        *((name, _by_age(age, do)) for name, age, do in by_age),
+    ]
+
+
+_OnRuns: TypeAlias = Callable[[Connection, Sequence[Finished]], Awaitable[int]]
+_ByAge: TypeAlias = Callable[[Connection, float, int], Awaitable[int]]
+
+
+def _along_runs(name: str, age: float, do: _OnRuns) -> Duty:
+    async def duty(connection: Connection) -> tuple[int, bool]:
+        finished = await retention.next_finished(
+            connection, name, older_than=age, limit=RUNS_AT_ONCE
+        )
+        if not finished:
+            return 0, False
+        rows = await do(connection, finished)
+        await retention.done_with(connection, name, finished[-1])
+        return rows, len(finished) == RUNS_AT_ONCE
+
+    return duty
+
+
+def _by_age(age: float, do: _ByAge) -> Duty:
+    async def duty(connection: Connection) -> tuple[int, bool]:
+        rows = await do(connection, age, ROWS_AT_ONCE)
+        return rows, rows >= ROWS_AT_ONCE
+
+    return duty
+
+
+async def _merge_deltas(connection: Connection, finished: Sequence[Finished]) -> int:
+    return sum([await retention.merge_deltas(connection, run) for run in finished])
+
+
+async def _forget_workers(connection: Connection, older_than: float, _: int) -> int:
+    return await workers.remove_dead(connection, older_than)

@@ -1,0 +1,258 @@
+"""Along the runs that have ended, of every tenant: what they have said and left behind takes less room.
+
+Each duty is done by one process at a time, in short transactions which lock nothing that a run writes.
+It remembers the last run that it has dealt with, and goes on behind that.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, func, literal, select, tuple_
+from sqlalchemy.dialects.postgresql import insert
+
+from app.domain.deltas import LoggedDelta, joined
+from app.domain.events import DELTA_EVENTS, RUN_FINISH
+from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.inputs import InputStatus
+from app.domain.json_values import compact
+from app.domain.runs import SUSPENDED
+from app.storage.audit import TOLD
+from app.storage.codec import storable_json
+from app.storage.database import Connection, raw
+from app.storage.tables import (
+    event_heads,
+    events,
+    inputs,
+    retention,
+    runs,
+    tasks,
+)
+
+DELTAS_AT_ONCE = 5_000
+_LOCKS = 0x4B656570  # "Keep": the first half of each duty's lock
+
+
+async def may_do(connection: Connection, duty: str) -> bool:
+    """At most one process is at a duty; the others have their turn when its transaction ends."""
+    lock = func.pg_try_advisory_xact_lock(literal(_LOCKS), func.hashtext(duty))
+    return bool((await connection.execute(select(lock))).scalar_one())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A run that is done, and between which numbers of its thread it has spoken."""
+
+    tenant: Tenant
+    thread_id: ThreadId
+    id: RunId
+    finished_at: datetime
+    events_from: int
+    events_to: int
+
+
+_REST = f'%"termination":{compact(dict(SUSPENDED))}%'
+_own = (
+    (events.c.tenant == runs.c.tenant)
+    & (events.c.thread_id == runs.c.thread_id)
+    & (events.c.run_id == runs.c.id)
+)
+# Its end, or else the end of the log: found without reading what the thread has said since.
+_events_to = func.coalesce(
+    select(events.c.seq)
+    .where(
+        _own,
+        events.c.seq >= runs.c.events_from,
+        events.c.event_type == RUN_FINISH,
+        events.c.body.not_like(_REST),
+    )
+    .order_by(events.c.seq)
+    .limit(1)
+    .scalar_subquery(),
+    select(event_heads.c.next_seq - 1)
+    .where(event_heads.c.tenant == runs.c.tenant, event_heads.c.thread_id == runs.c.thread_id)
+    .scalar_subquery(),
+    0,
+)
+
+
+async def next_finished(
+    connection: Connection, duty: str, *, older_than: float, limit: int
+) -> list[Finished]:
+    """The next runs of a duty, of those that ended so many seconds ago, in the order of their ends."""
+    done_before = (
+        select(retention.c.finished_at, retention.c.tenant, retention.c.run_id)
+        .where(retention.c.duty == duty)
+        .with_for_update()
+    )
+    place = (await connection.execute(done_before)).one_or_none()
+    statement = (
+        select(
+            runs.c.tenant,
+            runs.c.thread_id,
+            runs.c.id,
+            runs.c.finished_at,
+            runs.c.events_from,
+            _events_to.label("events_to"),
+        )
+        .where(
+            runs.c.status == "done",
+            runs.c.finished_at < func.now() - timedelta(seconds=older_than),
+        )
+        .order_by(runs.c.finished_at, runs.c.tenant, runs.c.id)
+        .limit(limit)
+    )
+    if place is not None:
+        after = (place.finished_at, place.tenant, place.run_id)
+        order = tuple_(runs.c.finished_at, runs.c.tenant, runs.c.id)
+        statement = statement.where(order > after)
+    rows = await connection.execute(statement)
+    return [
+        Finished(
+            tenant=Tenant(row.tenant),
+            thread_id=ThreadId(row.thread_id),
+            id=RunId(row.id),
+            finished_at=row.finished_at,
+            events_from=row.events_from,
+            events_to=row.events_to,
+        )
+        for row in rows
+    ]
+
+
+async def done_with(connection: Connection, duty: str, run: Finished) -> None:
+    """Go on behind this run the next time."""
+    place = {"finished_at": run.finished_at, "tenant": run.tenant, "run_id": run.id}
+    statement = insert(retention).values(duty=duty, **place)
+    await connection.execute(
+        statement.on_conflict_do_update(index_elements=["duty"], set_=place),
+    )
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+_REMOVE_JOINED = """
+DELETE FROM events e USING unnest($3::bigint[], $4::bigint[]) AS j(from_seq, seq)
+WHERE e.tenant = $1 AND e.thread_id = $2 AND e.seq >= j.from_seq AND e.seq < j.seq
+"""
+_KEEP_JOINED = """
+UPDATE events e SET from_seq = j.from_seq, body = j.body
+FROM unnest($3::bigint[], $4::bigint[], $5::text[]) AS j(from_seq, seq, body)
+WHERE e.tenant = $1 AND e.thread_id = $2 AND e.seq = j.seq
+"""
+
+
+async def merge_deltas(connection: Connection, run: Finished) -> int:
+    """Join what a run has said piece by piece; how many rows that saves."""
+    saved, after = 0, run.events_from - 1
+    while True:
+        deltas = await _deltas(connection, run, after)
+        saved += await _replace(connection, run, joined(deltas))
+        if len(deltas) < DELTAS_AT_ONCE:
+            return saved
+        after = deltas[-1].seq
+
+
+async def _deltas(connection: Connection, run: Finished, after: int) -> list[LoggedDelta]:
+    statement = (
+        select(events.c.seq, events.c.from_seq, events.c.step, events.c.event_type, events.c.body)
+        .where(
+            events.c.tenant == run.tenant,
+            events.c.thread_id == run.thread_id,
+            events.c.run_id == run.id,
+            events.c.seq > after,
+            events.c.seq <= run.events_to,
+            events.c.event_type.in_(sorted(DELTA_EVENTS)),
+        )
+        .order_by(events.c.seq)
+        .limit(DELTAS_AT_ONCE)
+        # Whoever deletes the thread has locked them, and neither shall wait for the other.
+        .with_for_update(skip_locked=True)
+    )
+    return [
+        LoggedDelta(
+            from_seq=row.from_seq or row.seq,
+            seq=row.seq,
+            step=row.step,
+            event_type=row.event_type,
+            fields=json.loads(row.body),
+        )
+        for row in await connection.execute(statement)
+    ]
+
+
+async def _replace(connection: Connection, run: Finished, made: Sequence[LoggedDelta]) -> int:
+    if not made:
+        return 0
+    driver = await raw(connection)
+    first, last = [one.from_seq for one in made], [one.seq for one in made]
+    bodies = [storable_json(one.fields) for one in made]
+    status = await driver.execute(_REMOVE_JOINED, run.tenant, run.thread_id, first, last)
+    await driver.execute(_KEEP_JOINED, run.tenant, run.thread_id, first, last, bodies)
+    return int(status.rpartition(" ")[2])
+
+
+async def prune_events(connection: Connection, finished: Sequence[Finished]) -> int:
+    """Remove what runs have said, but for their last words and what the audit tells; how many rows."""
+    removed = 0
+    for run in finished:
+        statement = delete(events).where(
+            events.c.tenant == run.tenant,
+            events.c.thread_id == run.thread_id,
+            events.c.run_id == run.id,
+            events.c.seq >= run.events_from,
+            events.c.seq < run.events_to,
+            events.c.event_type.not_in(TOLD),
+        )
+        removed += (await connection.execute(statement)).rowcount
+    if finished:
+        await _note_pruned(connection, finished)
+    return removed
+
+
+_NOTE_PRUNED = """
+WITH pruned AS (
+    SELECT tenant, thread_id, max(seq) AS seq
+    FROM unnest($1::text[], $2::uuid[], $3::bigint[]) AS p(tenant, thread_id, seq)
+    GROUP BY tenant, thread_id
+), head AS (
+    SELECT h.tenant, h.thread_id, p.seq FROM pruned p
+    JOIN event_heads h ON h.tenant = p.tenant AND h.thread_id = p.thread_id
+    ORDER BY h.tenant, h.thread_id
+    FOR NO KEY UPDATE OF h
+)
+UPDATE event_heads h SET pruned_to = greatest(coalesce(h.pruned_to, 0), head.seq)
+FROM head WHERE h.tenant = head.tenant AND h.thread_id = head.thread_id
+"""
+
+
+async def _note_pruned(connection: Connection, finished: Sequence[Finished]) -> None:
+    """In the threads' heads, the last locks to take; in their order, as everybody who takes several."""
+    driver = await raw(connection)
+    await driver.execute(
+        _NOTE_PRUNED,
+        [run.tenant for run in finished],
+        [run.thread_id for run in finished],
+        [run.events_to - 1 for run in finished],
+    )
+
+
+# --- what runs leave behind -----------------------------------------------------------------------
+
+
+async def forget_tasks(connection: Connection, finished: Iterable[Finished]) -> int:
+    """Remove the tasks of runs that are done; their results stand in the log."""
+    keys = [(run.tenant, run.id) for run in finished]
+    statement = delete(tasks).where(tuple_(tasks.c.tenant, tasks.c.run_id).in_(keys))
+    return (await connection.execute(statement)).rowcount
+
+
+async def forget_inputs(connection: Connection, finished: Iterable[Finished]) -> int:
+    """Remove what runs that are done have read, or were spared: the messages stand in the log."""
+    keys = [(run.tenant, run.id) for run in finished]
+    statement = delete(inputs).where(
+        tuple_(inputs.c.tenant, inputs.c.run_id).in_(keys),
+        inputs.c.status != InputStatus.PENDING.value,
+    )
+    return (await connection.execute(statement)).rowcount

@@ -1,0 +1,89 @@
+"""A month of traffic makes the database grow by what the README says, and nothing grows for ever unsaid."""
+
+import asyncio
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from app.clock import SystemClock
+from app.dispatch.retention import Ages, Retention
+from app.storage.database import Database, RawPool
+from tests.support.month import DELTAS, MERGED, MESSAGES, day, side_rows
+from tests.support.stored_runs import worker
+from tests.support.voices import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+DAYS = 30
+THREADS = 3
+RUNS_EACH = 4
+RUNS_A_DAY = THREADS * RUNS_EACH
+RUNS = DAYS * RUNS_A_DAY
+TOLERANCE = 0.15
+_TABLES = ("threads", "event_heads", "runs", "messages", "events")
+
+
+def growth_as_written() -> dict[str, float]:
+    """What one run adds, by the README's table: thousands of bytes, and rows."""
+    table = README.partition("<!-- growth -->")[2].partition("<!-- end of growth -->")[0]
+    return {
+        name: float(figure)
+        for name, figure in re.findall(r"^\| ([^|]+?) \| ([\d.]+)(?: kB)? \|$", table, re.M)
+    }
+
+
+async def on_disk(pool: RawPool, table: str) -> int:
+    """With its indexes, and without what the last vacuum has left."""
+    await pool.execute(f"VACUUM (FULL, ANALYZE) {table}")
+    size: int = await pool.fetchval("SELECT pg_total_relation_size($1::text::regclass)", table)
+    return size
+
+
+async def events_of_a_run(pool: RawPool, *, old: bool) -> tuple[float, float]:
+    """Rows and bytes, as stored."""
+    [row] = await pool.fetch(
+        "SELECT count(*) AS rows, sum(pg_column_size(e.*)) AS bytes, count(DISTINCT run_id) AS runs"
+        " FROM events e WHERE (ts < now() - interval '2 hours') = $1",
+        old,
+    )
+    return row["rows"] / row["runs"], row["bytes"] / row["runs"]
+
+
+async def test_a_month_of_traffic_takes_what_the_readme_says(database: Database) -> None:
+    pool, owner = database.hot, await worker(database.hot)
+    keepers = [Retention(database, Ages(), interval=PATIENCE) for _ in range(4)]
+    before = {table: await on_disk(pool, table) for table in _TABLES}
+    now = SystemClock().now() - timedelta(minutes=10)
+    merged = 0
+    for days_ago in reversed(range(DAYS)):
+        at = now - timedelta(days=days_ago)
+        await day(pool, owner, at, threads=THREADS, runs_each=RUNS_EACH)
+        await side_rows(pool, at, RUNS_A_DAY)
+        async with asyncio.TaskGroup() as tasks:
+            keeping = [tasks.create_task(one.keep()) for one in keepers]
+        merged += sum(one.result()["merge_deltas"] for one in keeping)
+    merged += (await keepers[0].keep())["merge_deltas"]
+
+    # Each run's deltas were merged once, whoever came first, except those of today.
+    assert merged == MERGED * (RUNS - RUNS_A_DAY)
+    written = growth_as_written()
+    rows, bytes_ = await events_of_a_run(pool, old=False)
+    merged_rows, merged_bytes = await events_of_a_run(pool, old=True)
+    assert rows - merged_rows == MERGED < DELTAS
+    measured = {
+        "events, while the run is young": rows,
+        "events, an hour after its end": merged_rows,
+        "their bytes, while the run is young": bytes_ / 1000,
+        "their bytes, an hour after its end": merged_bytes / 1000,
+        "messages": MESSAGES,
+    }
+    taken = {table: await on_disk(pool, table) - before[table] for table in _TABLES}
+    measured["on disk, all tables and indexes, after a month"] = sum(taken.values()) / RUNS / 1000
+    assert measured == pytest.approx(written, rel=TOLERANCE), measured
+
+    assert await pool.fetchval("SELECT count(*) FROM idempotency_keys") == RUNS_A_DAY
+    assert await pool.fetchval("SELECT count(*) FROM pgq.pgqueuer_log") == 3 * 7 * RUNS_A_DAY
+    assert await pool.fetchval("SELECT count(*) FROM messages") == MESSAGES * RUNS

@@ -1,0 +1,57 @@
+"""Runs that ended long ago, by the statements that real ones use."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from app.clock import SystemClock
+from app.domain.events import AgentEvent, RunFinish
+from app.domain.ids import ThreadId
+from app.domain.runs import NewRun
+from app.storage import hot
+from app.storage.database import RawPool
+from app.storage.hot import Flush
+from tests.support.stored_runs import admit, checkpoint_of, done, running, some_run, spoken, worker
+
+LONG = timedelta(days=40)
+_OLD = """
+WITH run AS (UPDATE runs SET finished_at = finished_at - $2::interval WHERE id = $1)
+UPDATE events SET ts = ts - $2::interval WHERE run_id = $1
+"""
+
+
+async def speak(pool: RawPool, run: NewRun, *said: AgentEvent, step: int | None = 1) -> None:
+    """Log events of a run at attempt 1, each under a number of its own."""
+    flush = Flush(run.tenant, run.thread_id, run.id, 1, spoken(*said, step=step))
+    assert await hot.flush(pool, [flush], SystemClock().now())
+
+
+async def end(pool: RawPool, run: NewRun) -> None:
+    finish = spoken(RunFinish({}, {"type": "natural_end"}), step=None)
+    next_seq = await pool.fetchval(
+        "SELECT next_message_seq FROM threads WHERE tenant = $1 AND id = $2",
+        run.tenant,
+        run.thread_id,
+    )
+    saved = checkpoint_of(run, state=done(), next_seq=next_seq)
+    assert await hot.checkpoint(pool, [(saved, finish)], SystemClock().now())
+
+
+async def age(pool: RawPool, run: NewRun, by: timedelta = LONG) -> None:
+    """Let a run have ended so long ago."""
+    await pool.execute(_OLD, run.id, by)
+
+
+async def old_run(
+    pool: RawPool, said: Sequence[AgentEvent], *, thread_id: ThreadId | None = None
+) -> NewRun:
+    """A run that has said these things, and ended long ago."""
+    if thread_id is None:
+        run = await running(pool)
+    else:
+        run = some_run(thread_id=thread_id)
+        assert await admit(pool, run, await worker(pool)) is not None
+    if said:
+        await speak(pool, run, *said)
+    await end(pool, run)
+    await age(pool, run)
+    return run
