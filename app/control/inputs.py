@@ -9,17 +9,16 @@ from app import telemetry
 from app.clock import new_id
 from app.control.cancel import Interruption, announce
 from app.control.desk import Desk
-from app.control.once import Once, begin, settle
-from app.control.reading import run_not_found, thread_not_found
-from app.control.start import (
+from app.control.line import Joined, stand_in_line
+from app.control.new_runs import (
     IfThreadMissing,
-    Joined,
     OnActive,
     StartRequest,
     agent_of_thread,
     new_run,
-    stand_in_line,
 )
+from app.control.once import Once, begin, settle
+from app.control.reading import run_not_found, thread_not_found
 from app.control.steer import obstacle, steer
 from app.domain.ids import AgentId, InputId, RunId, ThreadId
 from app.domain.json_values import digest

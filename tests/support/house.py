@@ -13,7 +13,7 @@ from app.clock import SystemClock, new_id, pause
 from app.control.cancel import CancelAnswer, cancel
 from app.control.decide import Decided, DecisionRequest
 from app.control.desk import Desk, Limits
-from app.control.start import IfThreadMissing, OnActive, StartRequest
+from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.launch import decide_and_resume, start_run

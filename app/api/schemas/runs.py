@@ -10,9 +10,9 @@ from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
 from app.api.schemas.messages import MessageOut, NewMessage
 from app.api.schemas.overrides import OverridesIn
 from app.api.schemas.tickets import DecisionResultOut, TicketOut
+from app.control.new_runs import IfThreadMissing, OnActive
 from app.control.reading import RunView
 from app.control.retry import VersionOfAgent
-from app.control.start import IfThreadMissing, OnActive
 from app.domain.identity import session_id
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
