@@ -1,12 +1,13 @@
 """The line in front of a thread: a new run stands behind whatever occupies it, or makes that give way."""
 
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from app.clock import new_id
 from app.control.cancel import Interruption
 from app.control.desk import Desk
 from app.control.first_record import created_event, record_as_written
-from app.control.interrupt import interrupt
+from app.control.interrupt import interrupt, roll_back
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
 from app.control.reading import thread_not_found
 from app.control.steer import obstacle, steer
@@ -72,9 +73,17 @@ async def stand_in_line(
         if joined is not None:
             return joined
     line = await queue_up(desk, transaction, thread, run, deliver=deliver)
-    if line is None or request.on_active is not OnActive.INTERRUPT:
-        return line
-    interrupted = await interrupt(transaction, principal, thread, run.id)
+    if line is None:
+        return None
+    match request.on_active:
+        case OnActive.INTERRUPT:
+            interrupted = await interrupt(transaction, principal, thread, run.id)
+        case OnActive.ROLLBACK:
+            interrupted = await roll_back(transaction, principal, thread, run.id)
+        case OnActive.ENQUEUE | OnActive.REJECT | OnActive.STEER:
+            return line
+        case _:
+            assert_never(request.on_active)
     record = await runs.get(connection, run.tenant, run.id)
     return replace(line, record=record or line.record, interrupted=interrupted)
 

@@ -27,6 +27,8 @@ class OnActive(StrEnum):
     REJECT = "reject"
     INTERRUPT = "interrupt"
     """The run that is there is cancelled; the new one stands in line behind those that do already."""
+    ROLLBACK = "rollback"
+    """As `interrupt`, and what it has added to the conversation doesn't count for those after it."""
     STEER = "steer"
     """The messages go to the run that is there."""
 
@@ -60,7 +62,12 @@ class StartRequest:
 
 
 async def agent_of_thread(connection: Connection, tenant: Tenant, request: StartRequest) -> AgentId:
+    """Who was last at work; where that is to be rolled back, who was before."""
     thread = await threads.get(connection, tenant, request.thread_id)
+    if thread is not None and thread.open_run_id and request.on_active is OnActive.ROLLBACK:
+        occupant = await runs.get(connection, tenant, thread.open_run_id)
+        if occupant is not None:
+            return occupant.agent_id
     if thread is not None and thread.latest_run_id is not None:
         at_work = agent_at_work(await threads.state(connection, tenant, thread.id))
         if at_work is not None:

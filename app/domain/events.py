@@ -6,7 +6,7 @@ then the variant's own fields, absent ones left out. Fields hold JSON-ready valu
 Within an activation: `run_start` first, `run_finish` last; `step_start … step_end` never interleave;
 for one call `tool_call_start < tool_call_delta* < tool_call_ready < tool_call_done | tool_call_resumed`;
 all `tool_call_ready` of a step before its `inference_complete`. Control events (`run_created`,
-`ticket_*`, `cancel_requested`, `input_queued`) may stand anywhere, and so may what background tasks
+`ticket_*`, `cancel_requested`, `rollback_requested`, `rolled_back`, `input_queued`) may stand anywhere, and so may what background tasks
 show of themselves (`activity_*` without a step) until the run is done.
 """
 
@@ -96,6 +96,26 @@ class CancelRequested:
     event_type: ClassVar[str] = "cancel_requested"
     requested_by: str
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackRequested:
+    """Once the run has ended, what it has added to the conversation won't count for the one named."""
+
+    event_type: ClassVar[str] = "rollback_requested"
+    requested_by: str
+    by_run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """The run is about to end, and this stretch of the log doesn't count any more; without one it had
+    added nothing."""
+
+    event_type: ClassVar[str] = "rolled_back"
+    by_run_id: str
+    from_seq: int | None = None
+    to_seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +306,8 @@ AgentEvent: TypeAlias = (
     | TicketReminder
     | TicketExpired
     | CancelRequested
+    | RollbackRequested
+    | RolledBack
     | InputQueued
     | RunStart
     | RunFinish
@@ -331,6 +353,8 @@ CONTROL_EVENTS = frozenset(
         TicketReminder,
         TicketExpired,
         CancelRequested,
+        RollbackRequested,
+        RolledBack,
         InputQueued,
     )
 )

@@ -346,19 +346,21 @@ WITH want AS (
         termination, final_output, steps, input_tokens, output_tokens, state, output_from, output_to,
         output_ids, calls_settled, events, i)
 ), thread AS (
-    SELECT w.i FROM want w JOIN threads t ON t.tenant = w.tenant AND t.id = w.thread_id
+    SELECT w.i, t.state FROM want w JOIN threads t ON t.tenant = w.tenant AND t.id = w.thread_id
     WHERE t.next_message_seq = w.next_seq AND (w.status <> 'done' OR t.queue_length = 0)
     ORDER BY t.tenant, t.id
     FOR NO KEY UPDATE OF t
 ), run AS (
-    SELECT w.i, r.unread_inputs, r.open_tasks FROM want w JOIN thread ON thread.i = w.i
+    SELECT w.i, r.unread_inputs, r.open_tasks, coalesce(thread.state, '{}') AS thread_state
+    FROM want w JOIN thread ON thread.i = w.i
     JOIN runs r ON r.tenant = w.tenant AND r.id = w.run_id
     WHERE r.attempt = w.attempt AND r.status = 'running'
-        AND (w.status <> 'done' OR (r.unread_inputs = 0 AND r.open_tasks = 0))
+        AND (w.status <> 'done'
+            OR (r.unread_inputs = 0 AND r.open_tasks = 0 AND r.rolled_back_by IS NULL))
     ORDER BY r.tenant, r.id
     FOR NO KEY UPDATE OF r
 ), ours AS (
-    SELECT w.* FROM want w JOIN run ON run.i = w.i
+    SELECT w.*, run.thread_state FROM want w JOIN run ON run.i = w.i
     JOIN event_heads h ON h.tenant = w.tenant AND h.thread_id = w.thread_id
     WHERE h.run_id = w.run_id AND h.attempt = w.attempt
     ORDER BY h.tenant, h.thread_id
@@ -375,6 +377,8 @@ WITH want AS (
         finished_at = CASE WHEN o.status = 'done' THEN $19 END,
         input_tokens = o.input_tokens, output_tokens = o.output_tokens, state = o.state::jsonb,
         output_from = o.output_from, output_to = o.output_to, output_ids = o.output_ids::uuid[],
+        thread_state_before = CASE WHEN ($49::text[])[o.i] IS NULL THEN r.thread_state_before
+            ELSE coalesce(r.thread_state_before, o.thread_state) END,
         updated_at = $19
     FROM ours o WHERE r.tenant = o.tenant AND r.id = o.run_id
 ), message AS (

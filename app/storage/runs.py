@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, exists, func, or_, select, text, tuple_, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ColumnElement, Select, cast, exists, func, or_, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
 from app.domain.json_values import storable
 from app.domain.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
 from app.storage.codec import run_of
 from app.storage.database import Connection, RawPool
-from app.storage.tables import runs, tickets, workers
+from app.storage.tables import runs, threads, tickets, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,9 @@ async def insert_created(
     """A run that nobody executes yet; False, and nothing written, when its id is taken."""
     lineage = run.lineage
     about = run.input
+    before = select(runs.c.thread_state_before).where(
+        runs.c.tenant == run.tenant, runs.c.id == lineage.retry_of
+    )
     stretch = None if about is None else about.range
     result = await connection.execute(
         insert(runs)
@@ -105,6 +108,8 @@ async def insert_created(
             input_to=None if stretch is None else stretch.to_seq,
             input_ids=[] if about is None else list(about.trigger_message_ids),
             events_from=events_from,
+            # Should it be rolled back, the run that it makes up for goes with it.
+            thread_state_before=before.scalar_subquery() if lineage.retry_of else None,
             created_at=at,
             updated_at=at,
         )
@@ -157,6 +162,34 @@ async def intend_cancel(
             cancel_reason=storable(reason),
         )
     )
+
+
+async def note_thread_state(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
+    """Keep what the thread remembers, before a run changes that for the first time; the caller holds
+    the locks of both."""
+    found = (
+        select(func.coalesce(threads.c.state, cast({}, JSONB)))
+        .where(threads.c.tenant == runs.c.tenant, threads.c.id == runs.c.thread_id)
+        .scalar_subquery()
+    )
+    await connection.execute(
+        update(runs)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.thread_state_before.is_(None))
+        .values(thread_state_before=found)
+    )
+
+
+async def intend_rollback(
+    connection: Connection, tenant: Tenant, run_id: RunId, *, by: RunId
+) -> bool:
+    """Make it durable that a run is to be taken out of the conversation at its end; False when it was
+    before, by another one. The caller holds the run's lock."""
+    result = await connection.execute(
+        update(runs)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.rolled_back_by.is_(None))
+        .values(rolled_back_by=by)
+    )
+    return result.rowcount == 1
 
 
 async def cancel_reason(connection: Connection, tenant: Tenant, run_id: RunId) -> str | None:

@@ -8,12 +8,12 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
-from app.domain.ids import Tenant, ThreadId
+from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject
 from app.domain.threads import Thread
 from app.storage.codec import Row, parsed
 from app.storage.database import Connection
-from app.storage.tables import events, threads
+from app.storage.tables import events, runs, threads
 
 
 def _thread_of(row: Row) -> Thread:
@@ -56,6 +56,23 @@ async def state(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> 
     )
     remembered: JsonObject = parsed(found) or {}
     return remembered
+
+
+async def restore_state(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId, run_id: RunId
+) -> None:
+    """Let a thread remember what it did before a run, if that has changed it; the caller has locked
+    the thread."""
+    before = (
+        select(runs.c.thread_state_before)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id)
+        .scalar_subquery()
+    )
+    await connection.execute(
+        update(threads)
+        .where(threads.c.tenant == tenant, threads.c.id == thread_id, before.is_not(None))
+        .values(state=before)
+    )
 
 
 async def create(

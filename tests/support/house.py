@@ -277,6 +277,7 @@ class Replica:
         run_id: RunId | None = None,
         overrides: InferenceOptions = NO_OPTIONS,
         frontend_tools: Sequence[JsonObject] = (),
+        on_active: OnActive = OnActive.ENQUEUE,
     ) -> "Run":
         """Start a run, claimed by this replica or left to whoever gets its delivery."""
         request = StartRequest(
@@ -284,7 +285,7 @@ class Replica:
             thread_id=thread_id or ThreadId(new_id()),
             run_id=run_id,
             messages=(Message(id=MessageId(new_id()), role=Role.USER, content=(Text(text),)),),
-            on_active=OnActive.ENQUEUE,
+            on_active=on_active,
             if_thread_missing=IfThreadMissing.CREATE,
             metadata={},
             digest=str(len(text)),
