@@ -18,8 +18,10 @@ from app.control.new_runs import (
     new_run,
 )
 from app.control.once import Once, begin, settle
+from app.control.open_run import resume_open_run
 from app.control.reading import run_not_found, thread_not_found
 from app.control.steer import obstacle, steer
+from app.domain.errors import Conflict
 from app.domain.ids import AgentId, InputId, RunId, ThreadId
 from app.domain.json_values import digest
 from app.domain.messages import Message
@@ -36,6 +38,8 @@ class InputMode(StrEnum):
     QUEUE = "queue"
     STEER = "steer"
     INTERRUPT_THEN_QUEUE = "interrupt_then_queue"
+    RESUME_OPEN_RUN = "resume_open_run"
+    """The run that is there, which waits, and goes on with them."""
 
 
 _ON_ACTIVE = {
@@ -103,7 +107,11 @@ async def send(
                 known = None
             case _:
                 assert_never(to)
-        if known is not None and request.mode is InputMode.STEER:
+        if request.mode is InputMode.RESUME_OPEN_RUN:
+            accepted = await _resume(
+                desk, principal, transaction, thread_id, known, request.messages, deliver=deliver
+            )
+        elif known is not None and request.mode is InputMode.STEER:
             accepted = await _steer(transaction, known, request.messages)
         else:
             accepted = await _start(
@@ -124,6 +132,36 @@ async def _steer(
     if (why_not := obstacle(record)) is not None:
         raise why_not
     return Accepted(record, await steer(transaction, record, messages))
+
+
+async def _resume(
+    desk: Desk,
+    principal: Principal,
+    transaction: Transaction,
+    thread_id: ThreadId,
+    known: RunRecord | None,
+    messages: Sequence[Message],
+    *,
+    deliver: bool,
+) -> Accepted:
+    """By its id, or as whatever occupies the thread."""
+    connection, tenant = transaction.connection, principal.tenant
+    thread = await threads.lock(connection, tenant, thread_id)
+    if thread is None:
+        raise thread_not_found(thread_id)
+    run_id = thread.open_run_id if known is None else known.id
+    if run_id is None:
+        raise Conflict(
+            "run_not_waiting",
+            'Nothing goes on on this thread. Send the messages with mode "queue".',
+        )
+    record = await runs.lock(connection, tenant, run_id)
+    if record is None:
+        raise run_not_found(run_id)
+    input_ids, to_claim = await resume_open_run(
+        desk, principal, transaction, record, messages, deliver=deliver
+    )
+    return Accepted(record, input_ids, to_claim)
 
 
 async def _start(

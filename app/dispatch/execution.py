@@ -254,7 +254,7 @@ class Execution:
     async def _load(self, journal: Journal, agent: ResolvedAgent) -> ActiveRun:
         known = self.claimed.log
         record = self.record
-        inbox = RunInbox(self.bench.database, self.bench.clock, record)
+        inbox = RunInbox(self.bench.database, self.bench.writer.outgoing, record)
         history = (
             list(known)
             if known is not None

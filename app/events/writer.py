@@ -96,6 +96,15 @@ class Writer:
             on_lost=on_lost,
         )
 
+    @property
+    def outgoing(self) -> Outgoing:
+        """The way to speak for commands of a run beside its journal."""
+        return self._outgoing
+
+    def tell(self, batch: Batch) -> None:
+        """Publish what was committed elsewhere, by a claim."""
+        self._publisher.publish(batch)
+
     async def run(self) -> None:
         """Both lanes, until cancelled; then nobody is left waiting for an answer."""
         try:

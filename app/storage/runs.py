@@ -46,7 +46,7 @@ async def lock(connection: Connection, tenant: Tenant, run_id: RunId) -> RunReco
 async def lock_unfinished(
     connection: Connection, tenant: Tenant, thread_id: ThreadId
 ) -> list[RunRecord]:
-    """The runs of a thread that haven't ended, in the order of their starts; the caller holds the
+    """The runs of a thread that haven't ended, in the order of their places; the caller holds the
     thread's lock."""
     statement = (
         select(runs)
@@ -55,7 +55,7 @@ async def lock_unfinished(
             runs.c.thread_id == thread_id,
             runs.c.status != RunStatus.DONE.value,
         )
-        .order_by(runs.c.events_from)
+        .order_by(PLACE)
         .with_for_update(key_share=True)
     )
     return [run_of(row) for row in (await connection.execute(statement)).mappings()]
@@ -118,13 +118,42 @@ async def insert_created(
     return result.rowcount == 1
 
 
+PLACE = func.coalesce(runs.c.place, runs.c.events_from)
+"""Where a run stands on its thread: behind every run with a lesser place.
+
+As its first event was numbered, which the thread's lock orders (clocks may disagree), unless it was given
+another run's place.
+"""
+
+
+async def line(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId
+) -> list[tuple[RunId, int]]:
+    """The runs that queue for a thread, with their places, in order; the caller holds its lock."""
+    statement = (
+        select(runs.c.id, PLACE.label("place"))
+        .where(
+            runs.c.tenant == tenant,
+            runs.c.thread_id == thread_id,
+            runs.c.status == RunStatus.CREATED.value,
+            ~runs.c.admitted,
+        )
+        .order_by(PLACE)
+    )
+    return [(RunId(row.id), row.place) for row in await connection.execute(statement)]
+
+
+async def take_place(connection: Connection, tenant: Tenant, run_id: RunId, place: int) -> None:
+    """Stand elsewhere in line; the caller holds the thread's lock, and gives each place once."""
+    await connection.execute(
+        update(runs).where(runs.c.tenant == tenant, runs.c.id == run_id).values(place=place)
+    )
+
+
 async def next_in_line(
     connection: Connection, tenant: Tenant, thread_id: ThreadId
 ) -> RunKey | None:
-    """The run that has queued longest for a thread; the caller holds the thread's lock.
-
-    In the order of their first events, which the same lock has numbered: clocks may disagree.
-    """
+    """The run that is the first in line for a thread; the caller holds the thread's lock."""
     statement = (
         select(runs.c.id, runs.c.attempt)
         .where(
@@ -133,7 +162,7 @@ async def next_in_line(
             runs.c.status == RunStatus.CREATED.value,
             ~runs.c.admitted,
         )
-        .order_by(runs.c.events_from)
+        .order_by(PLACE)
         .limit(1)
     )
     row = (await connection.execute(statement)).one_or_none()

@@ -1,0 +1,132 @@
+"""The journey of messages that wait to be read: seen, changed, put in order, taken back."""
+
+import asyncio
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.support.conversations import said, texts
+from tests.support.problems import the_problem
+from tests.support.streams import Client
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_waits_is_listed_and_can_be_taken_back(both: tuple[Client, Client]) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(run["run_id"])
+    to_run, thread = f"/v1/runs/{run['run_id']}/inputs", f"/v1/threads/{run['thread_id']}"
+    sent = [await here.post(to_run, said(text), 202) for text in ("one", "two", "three")]
+    behind = await here.post(f"{thread}/messages", said("four", "queue"), 202)
+    ids = [one["input_ids"][0] for one in [*sent, behind]]
+    page = await there.get(f"{thread}/inputs", limit=3)
+    rest = await there.get(f"{thread}/inputs", limit=3, cursor=page["next_cursor"])
+    items = [*page["items"], *rest["items"]]
+    assert [item["id"] for item in items] == ids
+    assert [item["run_id"] for item in items] == [run["run_id"]] * 3 + [behind["run_id"]]
+    assert items[0]["message"]["content"] == [{"type": "text", "text": "one"}]
+    assert (await there.http.delete(f"{thread}/inputs/{ids[1]}")).status_code == 204
+    again = await there.http.delete(f"{thread}/inputs/{ids[1]}")
+    the_problem(again, 404, "input_not_found")
+    await here.decide(waiting, "approve")
+    assert (await here.settled(behind["run_id"]))["outcome"] == "succeeded"
+    users = [text for role, text in await texts(there, run["thread_id"]) if role == "user"]
+    assert users[1:] == ["one", "three", "four"]
+    assert (await here.get(f"{thread}/inputs"))["items"] == []
+    taken = (await here.get(f"{thread}/inputs", status="consumed"))["items"]
+    assert [item["id"] for item in taken] == [ids[0], ids[2], ids[3]]
+    log = (await here.get(f"{thread}/messages"))["items"]
+    assert [message["id"] for message in log if message["seq"] == taken[0]["seq"]] == [
+        taken[0]["message"]["id"]
+    ]
+    late = await there.http.delete(f"{thread}/inputs/{ids[0]}")
+    the_problem(late, 409, "already_consumed")
+    unknown = await there.http.delete(f"{thread}/inputs/{uuid4()}")
+    the_problem(unknown, 404, "input_not_found")
+
+
+async def test_what_waits_can_be_changed_by_whoever_has_seen_it(
+    both: tuple[Client, Client],
+) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(run["run_id"])
+    told = await here.post(f"/v1/runs/{run['run_id']}/inputs", said("one"), 202)
+    path = f"/v1/threads/{run['thread_id']}/inputs"
+    [item] = (await there.get(path))["items"]
+
+    async def change(text: str, revision: int) -> httpx2.Response:
+        return await there.http.patch(
+            f"{path}/{told['input_ids'][0]}",
+            json={"message": {"role": "user", "content": text}},
+            headers={"If-Match": f'"{revision}"'},
+        )
+
+    changed = await change("two", item["revision"])
+    assert (changed.status_code, changed.headers["etag"]) == (200, '"2"')
+    assert changed.json()["message"]["id"] == item["message"]["id"]
+    the_problem(await change("three", item["revision"]), 412, "revision_mismatch")
+    the_problem(await change("", 2), 422, "message_empty")
+    await here.decide(waiting, "approve")
+    await here.settled(run["run_id"])
+    heard = await texts(here, run["thread_id"])
+    assert [text for role, text in heard if role == "user"][1:] == ["two"]
+    the_problem(await change("four", 2), 409, "already_consumed")
+
+
+async def test_a_run_with_nothing_left_to_read_is_cancelled(both: tuple[Client, Client]) -> None:
+    here, there = both
+    first = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(first["run_id"])
+    thread = f"/v1/threads/{first['thread_id']}"
+    behind = await here.post(f"{thread}/messages", said("never mind", "queue"), 202)
+    [input_id] = behind["input_ids"]
+    assert (await there.http.delete(f"{thread}/inputs/{input_id}")).status_code == 204
+    assert (await here.run(behind["run_id"]))["outcome"] == "cancelled"
+    assert (await here.get(thread))["queue_length"] == 0
+    await here.decide(waiting, "approve")
+    assert (await here.settled(first["run_id"]))["outcome"] == "succeeded"
+
+
+async def test_what_is_taken_back_is_not_read_by_a_retry(both: tuple[Client, Client]) -> None:
+    here, there = both
+    first = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(first["run_id"])
+    thread = f"/v1/threads/{first['thread_id']}"
+    behind = await here.post(f"{thread}/messages", said("keep", "queue"), 202)
+    path = f"/v1/runs/{behind['run_id']}"
+    [more] = (await here.post(f"{path}/inputs", said("drop"), 202))["input_ids"]
+    assert (await there.http.delete(f"{thread}/inputs/{more}")).status_code == 204
+    await there.post(f"{path}/cancel")
+    [left] = (await here.get(f"{thread}/inputs", status="retracted"))["items"]
+    assert [left["id"]] == behind["input_ids"]
+    retried = await here.post(f"{path}/retry", {}, 202)
+    await here.decide(waiting, "approve")
+    assert (await here.settled(retried["run_id"]))["outcome"] == "succeeded"
+    users = [text for role, text in await texts(there, first["thread_id"]) if role == "user"]
+    assert users[1:] == ["keep"]
+
+
+async def test_what_is_taken_back_is_not_answered(both: tuple[Client, Client]) -> None:
+    """At any moment: a message is read and answered, or neither."""
+
+    async def race(n: int) -> None:
+        run = await both[0].start("quick", "hello")
+        path, thread = f"/v1/runs/{run['run_id']}/inputs", f"/v1/threads/{run['thread_id']}"
+        sent = await both[n % 2].http.post(path, json=said("more"))
+        gone = False
+        if sent.status_code == 202:
+            [input_id] = sent.json()["input_ids"]
+            gone = (await both[1].http.delete(f"{thread}/inputs/{input_id}")).status_code == 204
+        assert (await both[0].settled(run["run_id"]))["outcome"] == "succeeded"
+        roles = [role for role, _ in await texts(both[1], run["thread_id"])]
+        asked = 1 + (sent.status_code == 202 and not gone)
+        assert roles.count("user") == asked
+        # Read at once, both may have one answer; nothing is answered twice.
+        assert roles[-1] == "assistant"
+        assert 1 <= roles.count("assistant") <= asked
+
+    for _ in range(3):
+        await asyncio.gather(*(race(n) for n in range(16)))
