@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.support.conditions import Effects
 from tests.support.conversations import said, texts
 from tests.support.problems import the_problem
-from tests.support.streams import Client
+from tests.support.streams import Client, types_of
 
 pytestmark = pytest.mark.anyio
 
@@ -169,6 +170,111 @@ async def test_a_mode_that_is_none_is_refused(both: tuple[Client, Client]) -> No
     refused = await both[0].http.post(f"/v1/runs/{run['run_id']}/inputs", json=said("x", "shout"))
     the_problem(refused, 422, "invalid_request")
     await both[0].settled(run["run_id"])
+
+
+# --- whoever waits goes on ------------------------------------------------------------------------
+
+
+ASKS = 'CALL ask {"question": "Which account?"}'
+
+
+def shown(ticket: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: ticket[name] for name in ("id", "ticket_id", "kind", "tool_name", "allowed_actions")
+    }
+
+
+@pytest.mark.parametrize("by", ["run", "thread"])
+async def test_a_question_of_a_tool_is_answered_by_a_message(
+    both: tuple[Client, Client], by: str
+) -> None:
+    here, there = both
+    run = await here.start("quick", ASKS)
+    [ticket] = (await here.settled(run["run_id"]))["waiting"]["tickets"]
+    path = f"/v1/runs/{run['run_id']}/inputs"
+    if by == "thread":
+        path = f"/v1/threads/{run['thread_id']}/messages"
+    told = await there.post(path, said("The savings one", "resume_open_run"), 202)
+    assert told["run_id"] == run["run_id"]
+    assert (await here.settled(run["run_id"]))["outcome"] == "succeeded"
+    log = await texts(here, run["thread_id"])
+    assert log.count(("user", "The savings one")) == 1
+    assert ("tool", "The savings one") in log
+    decided = (await here.get(f"/v1/tickets/{ticket['id']}"))["decision"]
+    assert (decided["action"], decided["decided_by"]) == ("respond", run["started_by"])
+    types = types_of(await here.log(f"/v1/runs/{run['run_id']}"))
+    assert types.count("ticket_decided") == types.count("input_delivered") == 1
+
+
+async def test_no_message_approves_a_call(both: tuple[Client, Client]) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    tickets = (await here.settled(run["run_id"]))["waiting"]["tickets"]
+    path = f"/v1/runs/{run['run_id']}/inputs"
+    refused = await there.http.post(path, json=said("yes, do it", "resume_open_run"))
+    problem = the_problem(refused, 409, "decisions_needed")
+    assert problem["tickets"] == [shown(ticket) for ticket in tickets]
+    after = await here.run(run["run_id"])
+    assert after["waiting"]["tickets"] == tickets
+    assert (await here.get(f"/v1/threads/{run['thread_id']}/inputs"))["items"] == []
+
+
+async def test_a_run_that_waits_for_its_tasks_goes_on_with_a_message(
+    both: tuple[Client, Client], tmp_path: Path
+) -> None:
+    here, there = both
+    effects = Effects(tmp_path / "effects")
+    run = await here.start("patient", f'CALL look {{"file": "{effects.file}", "hold": true}}')
+    await effects.happened()
+    assert (await here.settled(run["run_id"]))["status"] == "waiting"
+    path = f"/v1/threads/{run['thread_id']}/messages"
+    async with there.events(f"/v1/runs/{run['run_id']}", follow=1) as stream:
+        await there.post(path, said("are you there?", "resume_open_run"), 202)
+        await stream.until("input_delivered")
+        effects.release()
+        await stream.rest()
+    assert (await here.run(run["run_id"]))["outcome"] == "succeeded"
+
+
+async def test_a_run_that_waits_for_nobody_is_not_resumed(
+    both: tuple[Client, Client], tmp_path: Path
+) -> None:
+    here, there = both
+    idle = await here.post("/v1/threads", {}, 201)
+    messages = f"/v1/threads/{idle['thread_id']}/messages"
+    more = said("more", "resume_open_run")
+    the_problem(await there.http.post(messages, json=more), 409, "run_not_waiting")
+    effects = Effects(tmp_path / "effects")
+    held = await here.start("quick", f'CALL put {{"file": "{effects.file}", "hold": true}}')
+    behind = await here.start("quick", "hello", thread_id=held["thread_id"])
+    for run in (held, behind):
+        path = f"/v1/runs/{run['run_id']}/inputs"
+        the_problem(await there.http.post(path, json=more), 409, "run_not_waiting")
+    effects.release()
+    await here.settled(behind["run_id"])
+    path = f"/v1/runs/{held['run_id']}/inputs"
+    the_problem(await there.http.post(path, json=more), 409, "run_finished")
+
+
+async def test_of_many_answers_in_words_one_counts(both: tuple[Client, Client]) -> None:
+    """The others are read too, or refused."""
+    run = await both[0].start("quick", ASKS)
+    [ticket] = (await both[0].settled(run["run_id"]))["waiting"]["tickets"]
+    path = f"/v1/runs/{run['run_id']}/inputs"
+    answers = await asyncio.gather(
+        *(both[n % 2].http.post(path, json=said(f"{n}", "resume_open_run")) for n in range(20))
+    )
+    assert (await both[1].settled(run["run_id"]))["outcome"] == "succeeded"
+    taken = [str(n) for n, answer in enumerate(answers) if answer.status_code == 202]
+    refused = {answer.json()["code"] for answer in answers if answer.status_code == 409}
+    assert refused <= {"run_not_waiting", "run_finished"}
+    assert len(taken) + sum(answer.status_code == 409 for answer in answers) == 20
+    log = await texts(both[0], run["thread_id"])
+    assert sorted(text for role, text in log[1:] if role == "user") == sorted(taken)
+    decided = (await both[0].get(f"/v1/tickets/{ticket['id']}"))["decision"]
+    assert [text for role, text in log if role == "tool"][-1] == decided["payload"]
+    types = types_of(await both[0].log(f"/v1/runs/{run['run_id']}"))
+    assert types.count("ticket_decided") == 1
 
 
 # --- sent twice -----------------------------------------------------------------------------------

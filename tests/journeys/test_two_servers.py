@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.support.event_order import check_run
-from tests.support.streams import Client, start_body, types_of
+from tests.support.streams import Client, types_of
 
 pytestmark = pytest.mark.anyio
 
@@ -103,25 +103,6 @@ async def test_a_start_that_will_not_wait_is_told_who_is_there(both: tuple[Clien
     assert (refused["code"], refused["active_run_id"]) == ("thread_busy", waiting["run_id"])
     runs = await here.get(f"/v1/threads/{waiting['thread_id']}/runs")
     assert [run["run_id"] for run in runs["items"]] == [waiting["run_id"]]
-
-
-async def test_of_many_starts_that_will_not_wait_one_is_accepted(
-    both: tuple[Client, Client],
-) -> None:
-    """All at once, through both servers, on a thread that stays occupied by whoever comes first."""
-    thread = await both[0].post("/v1/threads", {}, 201)
-    body = start_body(
-        "quick", 'CALL risky {"what": "it"}', thread_id=thread["thread_id"], on_active="reject"
-    )
-    answers = await asyncio.gather(
-        *(both[n % 2].http.post("/v1/runs", json=body) for n in range(20))
-    )
-    [accepted] = [answer.json() for answer in answers if answer.status_code == 202]
-    refused = [answer.json() for answer in answers if answer.status_code == 409]
-    assert len(refused) == 19
-    assert {(one["code"], one["active_run_id"]) for one in refused} == {
-        ("thread_busy", accepted["run_id"])
-    }
 
 
 async def test_a_run_behind_one_that_waits_goes_when_that_is_done(
