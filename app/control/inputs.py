@@ -8,6 +8,7 @@ from typing import TypeAlias, assert_never
 from app import telemetry
 from app.clock import new_id
 from app.control.cancel import Interruption, announce
+from app.control.capabilities import require_supported
 from app.control.desk import Desk
 from app.control.line import Joined, stand_in_line
 from app.control.new_runs import (
@@ -21,6 +22,7 @@ from app.control.once import Once, begin, settle
 from app.control.open_run import resume_open_run
 from app.control.reading import run_not_found, thread_not_found
 from app.control.steer import obstacle, steer
+from app.domain.backends import RootNeeds
 from app.domain.errors import Conflict
 from app.domain.ids import AgentId, InputId, RunId, ThreadId
 from app.domain.json_values import digest
@@ -112,6 +114,7 @@ async def send(
                 desk, principal, transaction, thread_id, known, request.messages, deliver=deliver
             )
         elif known is not None and request.mode is InputMode.STEER:
+            require_supported(desk, known.agent_id, RootNeeds(continuation=True))
             accepted = await _steer(transaction, known, request.messages)
         else:
             accepted = await _start(
@@ -158,6 +161,7 @@ async def _resume(
     record = await runs.lock(connection, tenant, run_id)
     if record is None:
         raise run_not_found(run_id)
+    require_supported(desk, record.agent_id, RootNeeds(continuation=True))
     input_ids, to_claim = await resume_open_run(
         desk, principal, transaction, record, messages, deliver=deliver
     )

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.clock import new_id
+from app.control.capabilities import require_supported
 from app.control.desk import Desk
+from app.domain.backends import RootNeeds
 from app.domain.errors import Invalid
 from app.domain.ids import AgentId, RunId, Tenant, ThreadId
 from app.domain.inference import NO_OPTIONS, InferenceOptions, options_to_json
@@ -82,12 +84,17 @@ async def agent_of_thread(connection: Connection, tenant: Tenant, request: Start
 
 def new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: AgentId) -> NewRun:
     run_id = request.run_id or RunId(new_id())
+    version = desk.roster.version(agent_id)
+    needs = RootNeeds(
+        overrides=request.overrides != NO_OPTIONS, frontend_tools=bool(request.frontend_tools)
+    )
+    require_supported(desk, agent_id, needs)
     return NewRun(
         tenant=principal.tenant,
         id=run_id,
         thread_id=request.thread_id,
         agent_id=agent_id,
-        agent_version=desk.roster.version(agent_id),
+        agent_version=version,
         messages=request.messages,
         request={
             "origin": "User",

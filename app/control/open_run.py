@@ -52,6 +52,13 @@ async def resume_open_run(
             raise Conflict(
                 "agent_version_unavailable", f"{record.state.message}; only it can go on."
             )
+        case WaitingReason.CHILD_RUNS:
+            raise Conflict(
+                "run_not_waiting",
+                "The run waits for runs that it has started, and for nobody else. A message with mode "
+                '"steer" is read when it goes on.',
+                run_id=record.id,
+            )
         case _:
             pass
     all_tickets = await tickets.of_run(transaction.connection, record.tenant, record.id)
