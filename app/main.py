@@ -19,6 +19,7 @@ from app.api import (
     tasks,
     threads,
     tickets,
+    unread,
     whole_threads,
 )
 from app.api.schemas.common import Problem
@@ -78,7 +79,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     repetitions.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
     strictly = [Depends(require_readable), Depends(require_known_query)]
-    about_runs = (runs, retries, resume, inputs, explanations, lineage)
+    about_runs = (runs, retries, resume, inputs, unread, explanations, lineage)
     for face in (
         *about_runs,
         threads,

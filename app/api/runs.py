@@ -23,8 +23,9 @@ from app.control import reading
 from app.control.cancel import CancelAnswer, cancel
 from app.control.decide import Decided
 from app.control.desk import Desk
+from app.control.new_runs import StartRequest
 from app.control.once import Once
-from app.control.start import StartRequest, ToExecute
+from app.control.start import ToExecute
 from app.control.waiting import until_rest
 from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.worker import Worker

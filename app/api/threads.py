@@ -149,10 +149,14 @@ async def read_messages(
     order: Literal["asc", "desc"] = "asc",
     run_id: Uuid | None = None,
     visibility: Literal["all", "internal", "any"] = "all",
+    include: Annotated[
+        Literal["rolled_back"] | None,
+        Query(description="`rolled_back`: what doesn't count any more, too."),
+    ] = None,
     cursor: ListCursor = None,
     limit: ListLimit = 50,
 ) -> Page[MessageOut]:
-    """The log, by sequence; internal messages only when asked for."""
+    """The log, by sequence; internal messages, and those that were rolled back, only when asked for."""
     query = {
         "list": f"messages of {thread_id}",
         "after": after,
@@ -160,6 +164,7 @@ async def read_messages(
         "order": order,
         "run_id": run_id,
         "visibility": visibility,
+        "include": include,
     }
     seq = cursors.decode_seq(query, cursor)
     if seq is not None:
@@ -174,6 +179,7 @@ async def read_messages(
         run_id=None if run_id is None else RunId(run_id),
         visibility=None if visibility == "any" else Visibility(visibility),
         limit=limit + 1,
+        with_rolled_back=include == "rolled_back",
     )
     return Page[MessageOut].of(
         found,

@@ -11,8 +11,8 @@ from app.clock import new_id
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
-from app.domain.checkpoints import Checkpoint, materialize_output
 from app.domain.errands import AbortRemote
+from app.domain.checkpoints import Checkpoint, Saved, materialize_output
 from app.domain.events import CancelRequested, RunFinish
 from app.domain.identity import run_identity
 from app.domain.ids import MessageId, RunId
@@ -31,7 +31,6 @@ from app.domain.tickets import TicketStatus
 from app.domain.tool_calls import INTERRUPTED, ToolResult
 from app.events.outgoing import Transaction
 from app.storage import checkpoints, deliveries, runs, threads, tickets
-from app.storage.checkpoints import NotOurs
 
 _AT_REST = frozenset({RunStatus.CREATED, RunStatus.WAITING})
 
@@ -160,11 +159,13 @@ async def end_at_rest(
         await deliveries.enqueue_errand(
             connection, AbortRemote(tenant=record.tenant, run_id=record.id)
         )
-    if isinstance(outcome, NotOurs):
+    if not isinstance(outcome, Saved):
         raise RuntimeError(f"run {record.id} changed under its lock")
     finish = RunFinish(
         identity=run_identity(record),
         termination=termination_to_json(termination),
         result={"response": "", "status": "done", "status_reason": status_reason(termination)},
     )
+    if outcome.rolled_back is not None:
+        transaction.say(record.tenant, record.thread_id, record.id, outcome.rolled_back)
     transaction.say(record.tenant, record.thread_id, record.id, finish)

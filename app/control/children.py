@@ -10,7 +10,7 @@ from app import telemetry
 from app.clock import new_id
 from app.control.cancel import cancel
 from app.control.desk import Desk
-from app.control.start import queue_up
+from app.control.line import queue_up
 from app.control.threads import Children, delete
 from app.domain.children import (
     ChildWork,

@@ -99,7 +99,7 @@ async def decide(
     Who has room for the run itself needs no delivery; should it fail to resume it, the sweeper will.
     """
     principal.require(Scope.DECISIONS_WRITE)
-    to_resume, attempted = None, _Attempted()
+    to_resume, attempted = None, Attempted()
     try:
         async with desk.outgoing.transaction() as transaction:
             connection = transaction.connection
@@ -108,12 +108,10 @@ async def decide(
             if record is None:
                 raise run_not_found(run_id)
             all_tickets = await tickets.of_run(connection, principal.tenant, run_id)
-            judged = await _judge_all(
-                desk, transaction, principal, record, all_tickets, requests, attempted
+            judged = await answer(
+                desk, principal, transaction, record, all_tickets, requests, attempted
             )
             fresh = [result for result in judged if not result.is_duplicate]
-            for result in fresh:
-                await _write(transaction, principal, record, result)
             if any(result.counts for result in fresh) and record.status is RunStatus.WAITING:
                 to_resume = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
                 if deliver:
@@ -133,11 +131,30 @@ async def decide(
 
 
 @dataclass(slots=True)
-class _Attempted:
+class Attempted:
     """What is being judged, so that it is known what was refused."""
 
     ticket: Ticket | None = None
     request: DecisionRequest | None = None
+
+
+async def answer(
+    desk: Desk,
+    principal: Principal,
+    transaction: Transaction,
+    record: RunRecord,
+    all_tickets: Sequence[Ticket],
+    requests: Sequence[DecisionRequest],
+    attempted: Attempted | None = None,
+) -> list[DecisionResult]:
+    """Judge and write answers to tickets of a run that the caller has locked, and will wake."""
+    judged = await _judge_all(
+        desk, transaction, principal, record, all_tickets, requests, attempted or Attempted()
+    )
+    for result in judged:
+        if not result.is_duplicate:
+            await _write(transaction, principal, record, result)
+    return judged
 
 
 async def _judge_all(
@@ -147,7 +164,7 @@ async def _judge_all(
     record: RunRecord,
     all_tickets: Sequence[Ticket],
     requests: Sequence[DecisionRequest],
-    attempted: _Attempted,
+    attempted: Attempted,
 ) -> list[DecisionResult]:
     chosen = [find_ticket(all_tickets, request.ticket) for request in requests]
     keys = [ticket.key for ticket in chosen]
@@ -420,7 +437,7 @@ _NOTED = (Forbidden, Conflict, Gone, DigestMismatch)
 """Refusals that say something about who tried what; a misspelt request isn't among them."""
 
 
-async def _note(desk: Desk, principal: Principal, attempted: _Attempted, refusal: Refusal) -> None:
+async def _note(desk: Desk, principal: Principal, attempted: Attempted, refusal: Refusal) -> None:
     """Keep what was refused, apart from the transaction that has changed nothing."""
     ticket, request = attempted.ticket, attempted.request
     if ticket is None or request is None or not isinstance(refusal, _NOTED):

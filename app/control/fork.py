@@ -16,7 +16,7 @@ from app.domain.json_values import JsonObject, storable
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord
 from app.domain.threads import Thread
-from app.storage import messages, runs, threads
+from app.storage import messages, rollbacks, runs, threads
 from app.storage.database import Connection
 
 
@@ -68,6 +68,7 @@ async def fork(
         if not made:
             raise Conflict("thread_exists", f"There is a thread {request.thread_id} already.")
         await messages.copy(connection, tenant, origin_id, request.thread_id, up_to=last)
+        await rollbacks.copy(connection, tenant, origin_id, request.thread_id, up_to=last)
         values: dict[str, Any] = {"next_message_seq": last + 1}
         if last == origin.next_message_seq - 1:
             # What a thread remembers is true at its end only.

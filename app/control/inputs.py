@@ -10,19 +10,20 @@ from app.clock import new_id
 from app.control.cancel import Interruption, announce
 from app.control.capabilities import require_supported
 from app.control.desk import Desk
-from app.control.once import Once, begin, settle
-from app.control.reading import run_not_found, thread_not_found
-from app.control.start import (
+from app.control.line import Joined, stand_in_line
+from app.control.new_runs import (
     IfThreadMissing,
-    Joined,
     OnActive,
     StartRequest,
     agent_of_thread,
     new_run,
-    stand_in_line,
 )
+from app.control.once import Once, begin, settle
+from app.control.open_run import resume_open_run
+from app.control.reading import run_not_found, thread_not_found
 from app.control.steer import obstacle, steer
 from app.domain.backends import RootNeeds
+from app.domain.errors import Conflict
 from app.domain.ids import AgentId, InputId, RunId, ThreadId
 from app.domain.json_values import digest
 from app.domain.messages import Message
@@ -39,6 +40,8 @@ class InputMode(StrEnum):
     QUEUE = "queue"
     STEER = "steer"
     INTERRUPT_THEN_QUEUE = "interrupt_then_queue"
+    RESUME_OPEN_RUN = "resume_open_run"
+    """The run that is there, which waits, and goes on with them."""
 
 
 _ON_ACTIVE = {
@@ -106,7 +109,11 @@ async def send(
                 known = None
             case _:
                 assert_never(to)
-        if known is not None and request.mode is InputMode.STEER:
+        if request.mode is InputMode.RESUME_OPEN_RUN:
+            accepted = await _resume(
+                desk, principal, transaction, thread_id, known, request.messages, deliver=deliver
+            )
+        elif known is not None and request.mode is InputMode.STEER:
             require_supported(desk, known.agent_id, RootNeeds(continuation=True))
             accepted = await _steer(transaction, known, request.messages)
         else:
@@ -128,6 +135,37 @@ async def _steer(
     if (why_not := obstacle(record)) is not None:
         raise why_not
     return Accepted(record, await steer(transaction, record, messages))
+
+
+async def _resume(
+    desk: Desk,
+    principal: Principal,
+    transaction: Transaction,
+    thread_id: ThreadId,
+    known: RunRecord | None,
+    messages: Sequence[Message],
+    *,
+    deliver: bool,
+) -> Accepted:
+    """By its id, or as whatever occupies the thread."""
+    connection, tenant = transaction.connection, principal.tenant
+    thread = await threads.lock(connection, tenant, thread_id)
+    if thread is None:
+        raise thread_not_found(thread_id)
+    run_id = thread.open_run_id if known is None else known.id
+    if run_id is None:
+        raise Conflict(
+            "run_not_waiting",
+            'Nothing goes on on this thread. Send the messages with mode "queue".',
+        )
+    record = await runs.lock(connection, tenant, run_id)
+    if record is None:
+        raise run_not_found(run_id)
+    require_supported(desk, record.agent_id, RootNeeds(continuation=True))
+    input_ids, to_claim = await resume_open_run(
+        desk, principal, transaction, record, messages, deliver=deliver
+    )
+    return Accepted(record, input_ids, to_claim)
 
 
 async def _start(

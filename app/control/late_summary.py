@@ -1,10 +1,12 @@
-"""A summary that came when its run was over: kept if nobody has gone on with the thread meanwhile."""
+"""A summary that came when its run was over: kept if nobody has gone on with the thread meanwhile, and
+nothing of what it stands for has been rolled back."""
 
 from app.domain.ids import Tenant, ThreadId
 from app.domain.json_values import storable
 from app.runtime.compaction import FAILURES, Outcome
 from app.runtime.state import Batch, StateScope, StateStore
-from app.storage import messages, threads
+from app.runtime.summaries import summary_of
+from app.storage import messages, rollbacks, threads
 from app.storage.database import Database
 
 
@@ -19,6 +21,12 @@ async def keep_late_summary(
         thread = await threads.lock(connection, tenant, thread_id)
         if thread is None or thread.open_run_id is not None:
             return False
+        for message in outcome.messages:
+            summary = summary_of(message)
+            if summary is not None and await rollbacks.touch(
+                connection, tenant, thread_id, summary.of
+            ):
+                return False
         state = StateStore([FAILURES])
         state.restore(StateScope.THREAD, await threads.state(connection, tenant, thread_id))
         state.commit(Batch(outcome.changes))

@@ -115,6 +115,7 @@ async def snapshot(desk: Desk, principal: Principal, run_id: RunId) -> Snapshot:
                 run_id=None,
                 visibility=Visibility.ALL,
                 limit=10_000,
+                with_rolled_back=True,
             )
         seen = await _waiting(connection, record, unsettled)
     return Snapshot(seen, tuple(log), open_parts, head)
@@ -170,6 +171,7 @@ async def message_page(
     run_id: RunId | None,
     visibility: Visibility | None,
     limit: int,
+    with_rolled_back: bool = False,
 ) -> list[LoggedMessage]:
     await thread(desk, principal, thread_id)
     async with desk.database.reading() as connection:
@@ -183,6 +185,7 @@ async def message_page(
             run_id=run_id,
             visibility=visibility,
             limit=limit,
+            with_rolled_back=with_rolled_back,
         )
 
 

@@ -11,9 +11,9 @@ from enum import StrEnum
 from app import telemetry
 from app.clock import new_id
 from app.control.desk import Desk
+from app.control.line import InLine, queue_up
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
-from app.control.start import InLine, queue_up
 from app.domain.errors import Conflict
 from app.domain.ids import AgentId, AgentVersion, RunId
 from app.domain.json_values import digest

@@ -242,7 +242,7 @@ class Execution:
             next_seq=self.claimed.next_seq,
             start=await self._where_it_stood(),
             answers=Answers(self.bench, self.record),
-            inbox=RunInbox(self.bench.database, self.bench.clock, self.record),
+            inbox=RunInbox(self.bench.database, self.bench.writer.outgoing, self.record),
             thread_state=self.claimed.thread_state,
         )
 
@@ -306,7 +306,7 @@ class Execution:
 
     async def _load(self, journal: Journal, agent: ResolvedAgent) -> ActiveRun:
         record = self.record
-        inbox = RunInbox(self.bench.database, self.bench.clock, record)
+        inbox = RunInbox(self.bench.database, self.bench.writer.outgoing, record)
         return ActiveRun(
             record=record,
             agent=agent,

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app import telemetry
-from app.clock import Clock, pause
+from app.clock import pause
 from app.domain.errors import DatabaseAway, OwnershipLost
+from app.domain.events import InputDelivered
 from app.domain.ids import TaskId
 from app.domain.messages import LoggedMessage
 from app.domain.runs import RunRecord, RunStatus
 from app.domain.tasks import CANCELLED, Task, TaskStatus
+from app.events.outgoing import Outgoing
 from app.storage import inputs, runs, tasks
 from app.storage.database import Connection, Database
 
@@ -21,7 +23,7 @@ class RunInbox:
     """Under the attempt that executes the run: whoever has lost it writes nothing here."""
 
     database: Database
-    clock: Clock
+    outgoing: Outgoing
     record: RunRecord
 
     async def enter_log(self, next_seq: int) -> Sequence[LoggedMessage]:
@@ -29,22 +31,24 @@ class RunInbox:
         record = self.record
         while True:
             try:
-                async with self.database.transaction() as connection:
+                async with self.outgoing.transaction() as transaction:
                     entered = await inputs.enter_log(
-                        connection,
+                        transaction.connection,
                         record.tenant,
                         record.thread_id,
                         record.id,
                         record.attempt,
                         next_seq,
-                        self.clock.now(),
+                        transaction.now,
                     )
-                break
+                    if entered is None:
+                        raise OwnershipLost(record.id)
+                    for input_id, at in entered.delivered:
+                        told = InputDelivered(input_id, at.message.id, at.seq)
+                        transaction.say(record.tenant, record.thread_id, record.id, told)
+                return entered.log
             except DatabaseAway:
                 await pause(LOOK_AGAIN)
-        if entered is None:
-            raise OwnershipLost(record.id)
-        return entered
 
     async def cancel(self, task_id: TaskId) -> TaskStatus | None:
         """The run knows of this end from the call that asked for it, so nothing else tells it."""
@@ -57,7 +61,7 @@ class RunInbox:
                 self.record.tenant,
                 task_id,
                 CANCELLED,
-                self.clock.now(),
+                self.outgoing.now(),
                 attempt=None,
                 is_reported=True,
             )

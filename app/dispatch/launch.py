@@ -8,9 +8,11 @@ import structlog
 from app.control.decide import Decided, DecisionRequest, decide
 from app.control.desk import Desk
 from app.control.inputs import Accepted, InputRequest, Target, send
+from app.control.line import InLine, Joined
+from app.control.new_runs import StartRequest
 from app.control.once import Once
 from app.control.retry import RetryRequest, retry
-from app.control.start import Existing, InLine, Joined, StartRequest, ToExecute, start
+from app.control.start import Existing, ToExecute, start
 from app.dispatch.execution import ClaimedRun
 from app.dispatch.worker import Worker
 from app.domain.ids import RunId

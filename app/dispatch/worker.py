@@ -8,6 +8,7 @@ import structlog
 from app import telemetry
 from app.dispatch.execution import ClaimedRun, Execution, Workbench
 from app.domain.ids import RunId, Tenant, WorkerId
+from app.events.frames import Batch
 from app.storage import hot
 from app.storage.runs import RunKey
 
@@ -125,6 +126,13 @@ class Worker:
         if claimed is None:
             self.free()
             return False
+        if claimed.told:
+            self._bench.writer.tell(
+                Batch(
+                    *(key.tenant, key.thread_id, key.run_id),
+                    *(claimed.event_seq, claimed.told, claimed.record.updated_at),
+                )
+            )
         if claimed.taken_over:
             telemetry.takeovers.inc()
             log.warning("taken_over", run_id=key.run_id, attempt=claimed.record.attempt)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.domain.events import AgentEvent
+from app.domain.events import AgentEvent, RolledBack
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Visibility
@@ -60,6 +60,8 @@ class Saved:
 
     unread_inputs: int = 0
     open_tasks: int = 0
+    rolled_back: RolledBack | None = None
+    """The run has ended, and was taken out of the conversation in the same commit."""
 
 
 @dataclass(frozen=True, slots=True)

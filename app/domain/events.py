@@ -6,7 +6,7 @@ then the variant's own fields, absent ones left out. Fields hold JSON-ready valu
 Within an activation: `run_start` first, `run_finish` last; `step_start … step_end` never interleave;
 for one call `tool_call_start < tool_call_delta* < tool_call_ready < tool_call_done | tool_call_resumed`;
 all `tool_call_ready` of a step before its `inference_complete`. Control events (`run_created`,
-`ticket_*`, `cancel_requested`, `input_queued`) may stand anywhere, and so may what background tasks
+`ticket_*`, `cancel_requested`, `rollback_requested`, `rolled_back`, `input_*`, `inputs_reordered`) may stand anywhere, and so may what background tasks
 show of themselves (`activity_*` without a step) until the run is done.
 """
 
@@ -99,10 +99,68 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class RollbackRequested:
+    """Once the run has ended, what it has added to the conversation won't count for the one named."""
+
+    event_type: ClassVar[str] = "rollback_requested"
+    requested_by: str
+    by_run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """The run is about to end, and this stretch of the log doesn't count any more; without one it had
+    added nothing."""
+
+    event_type: ClassVar[str] = "rolled_back"
+    by_run_id: str
+    from_seq: int | None = None
+    to_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class InputQueued:
     event_type: ClassVar[str] = "input_queued"
     input_id: str
     message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputChanged:
+    """Another message stands in its place, under the same ids."""
+
+    event_type: ClassVar[str] = "input_changed"
+    input_id: str
+    message_id: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputRetracted:
+    """Whoever has sent it has taken it back. What a run leaves unread at its end isn't told one by one."""
+
+    event_type: ClassVar[str] = "input_retracted"
+    input_id: str
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputsReordered:
+    """What waits for the run, in its new order. `position` counts the runs before it on the thread."""
+
+    event_type: ClassVar[str] = "inputs_reordered"
+    input_ids: list[str]
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputDelivered:
+    """It stands in the log from now on, and its run has it."""
+
+    event_type: ClassVar[str] = "input_delivered"
+    input_id: str
+    message_id: str
+    message_seq: int
 
 
 # --- lifecycle ------------------------------------------------------------------------------------
@@ -286,7 +344,13 @@ AgentEvent: TypeAlias = (
     | TicketReminder
     | TicketExpired
     | CancelRequested
+    | RollbackRequested
+    | RolledBack
     | InputQueued
+    | InputChanged
+    | InputRetracted
+    | InputsReordered
+    | InputDelivered
     | RunStart
     | RunFinish
     | StepStart
@@ -331,7 +395,13 @@ CONTROL_EVENTS = frozenset(
         TicketReminder,
         TicketExpired,
         CancelRequested,
+        RollbackRequested,
+        RolledBack,
         InputQueued,
+        InputChanged,
+        InputRetracted,
+        InputsReordered,
+        InputDelivered,
     )
 )
 TICKET_EVENTS = frozenset(

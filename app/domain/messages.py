@@ -163,6 +163,8 @@ class LoggedMessage:
     seq: int
     message: Message
     created_at: datetime | None = None
+    rolled_back_by: RunId | None = None
+    """The run in whose favour it doesn't count any more."""
 
 
 def text_of(content: Sequence[Block]) -> str:

@@ -333,6 +333,8 @@ class RunRecord:
     """Messages that wait to enter the log."""
     open_tasks: int = 0
     """Background tasks that haven't ended."""
+    rolled_back_by: RunId | None = None
+    """The run in whose favour this one is taken out of the conversation, once it has ended."""
 
     @property
     def status(self) -> RunStatus:

@@ -64,6 +64,10 @@ class Outgoing:
         self._publisher = publisher
         self._clock = clock
 
+    def now(self) -> datetime:
+        """The time by the clock that its transactions go by."""
+        return self._clock.now()
+
     @asynccontextmanager
     async def transaction(self, now: datetime | None = None) -> AsyncIterator[Transaction]:
         """Commit what the block did together with what it said; publish after the commit."""

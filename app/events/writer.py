@@ -7,7 +7,7 @@ a checkpoint that waits for a lock never stops anybody's tokens.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import structlog
@@ -48,7 +48,10 @@ class _Save:
     checkpoint: Checkpoint
     taken: list[Said]
     entries: list[Entry]
+    """What is said with it, its own events last."""
     answer: "asyncio.Future[CheckpointAnswer]"
+    told: list[Entry] = field(default_factory=list)
+    """The same, with what only the commit knows."""
 
     def settle(self, answer: CheckpointAnswer | Exception) -> None:
         if self.answer.done():
@@ -92,6 +95,15 @@ class Writer:
             save=self._enqueue_save,
             on_lost=on_lost,
         )
+
+    @property
+    def outgoing(self) -> Outgoing:
+        """The way to speak for commands of a run beside its journal."""
+        return self._outgoing
+
+    def tell(self, batch: Batch) -> None:
+        """Publish what was committed elsewhere, by a claim."""
+        self._publisher.publish(batch)
 
     async def run(self) -> None:
         """Both lanes, until cancelled; then nobody is left waiting for an answer."""
@@ -243,7 +255,11 @@ class Writer:
             at = self._clock.now()
             try:
                 with telemetry.checkpoint_seconds.time():
-                    save.settle(await self._save_in_transaction(save, at))
+                    answer = await self._save_in_transaction(save, at)
+                if not isinstance(answer, Saved):
+                    # Only now: a connection that dies over the commit has it asked again.
+                    save.journal.put_back(save.taken)
+                save.settle(answer)
                 return
             except DATABASE_AWAY:
                 await pause(RETRY_AWAY)
@@ -267,12 +283,12 @@ class Writer:
                 save.journal.lose()
                 raise OwnershipLost(checkpoint.run_id)
             if isinstance(outcome, DecidedMeanwhile | Unsettled):
-                save.journal.put_back(save.taken)
                 return outcome
             if not isinstance(checkpoint.state, Running):
                 await checkpoints.silence(transaction.connection, checkpoint)
+            save.told = _with_its_rollback(save.entries, outcome)
             transaction.say_encoded(
-                checkpoint.tenant, checkpoint.thread_id, checkpoint.run_id, save.entries
+                checkpoint.tenant, checkpoint.thread_id, checkpoint.run_id, save.told
             )
         return outcome
 
@@ -289,15 +305,23 @@ class Writer:
 
     def _saved(self, save: _Save, written: Written, at: datetime) -> None:
         journal = save.journal
-        if save.entries:
+        told = save.told or save.entries
+        if told:
             self._publisher.publish(
                 Batch(
                     journal.tenant,
                     journal.thread_id,
                     journal.run_id,
                     written.first_seq,
-                    save.entries,
+                    told,
                     at,
                 )
             )
         save.settle(Saved(written.unread_inputs, written.open_tasks))
+
+
+def _with_its_rollback(entries: list[Entry], saved: Saved) -> list[Entry]:
+    """An end has its `run_finish` last, whatever else there is to tell of it."""
+    if saved.rolled_back is None:
+        return entries
+    return [*entries[:-1], entry(Said(saved.rolled_back, None)), entries[-1]]

@@ -7,7 +7,7 @@ partial. The transaction belongs to the caller, who says the events last.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias, assert_never
 
@@ -15,6 +15,7 @@ from sqlalchemy import case, delete, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved, Unsettled
+from app.domain.events import RolledBack
 from app.domain.json_values import storable
 from app.domain.runs import (
     Cancelled,
@@ -30,7 +31,17 @@ from app.domain.runs import (
 )
 from app.domain.tickets import TicketKind, TicketStatus
 from app.domain.tool_calls import kept_to_json
-from app.storage import children, deliveries, inputs, messages, runs, tasks, threads, tickets
+from app.storage import (
+    children,
+    deliveries,
+    inputs,
+    messages,
+    rollbacks,
+    runs,
+    tasks,
+    threads,
+    tickets,
+)
 from app.storage.database import Connection
 from app.storage.runs import RunKey
 from app.storage.tables import event_heads, tool_calls
@@ -99,11 +110,10 @@ async def save(
     await _begin_tasks(connection, checkpoint, at)
     standing = await _settle(connection, checkpoint, record, at)
     await _write_run(connection, checkpoint, standing, at)
-    advanced: dict[str, Any] = {
-        "next_message_seq": thread.next_message_seq + len(checkpoint.messages),
-        "updated_at": at,
-    }
+    next_seq = thread.next_message_seq + len(checkpoint.messages)
+    advanced: dict[str, Any] = {"next_message_seq": next_seq, "updated_at": at}
     if checkpoint.thread_state is not None:
+        await runs.note_thread_state(connection, checkpoint.tenant, checkpoint.run_id)
         advanced["state"] = storable(checkpoint.thread_state)
     if isinstance(checkpoint.state, Done):
         await tickets.void_open(connection, checkpoint.tenant, checkpoint.run_id)
@@ -115,6 +125,10 @@ async def save(
         # The wish came too late to be heard, and at rest nobody listens: somebody has to see to it.
         await deliveries.enqueue(connection, _key_of(checkpoint))
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
+    if isinstance(checkpoint.state, Done) and (by := record.rolled_back_by) is not None:
+        stretch = await rollbacks.add(connection, record, by, next_seq - 1, at)
+        ends = (None, None) if stretch is None else (stretch.from_seq, stretch.to_seq)
+        standing = replace(standing, rolled_back=RolledBack(by, *ends))
     return standing
 
 

@@ -171,6 +171,7 @@ def run_of(row: Row) -> RunRecord:
         events_from=row["events_from"],
         unread_inputs=row["unread_inputs"],
         open_tasks=row["open_tasks"],
+        rolled_back_by=row["rolled_back_by"],
     )
 
 

@@ -12,14 +12,15 @@ from typing import Any
 
 import asyncpg
 
-from app.domain.checkpoints import Checkpoint
+from app.domain.checkpoints import Checkpoint, Said
+from app.domain.events import InputDelivered
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject, storable
 from app.domain.runs import Done, NewRun, RunRecord, RunStatus, status_of, termination_to_json
 from app.domain.tool_calls import kept_to_json
 from app.storage.codec import message_columns, parsed, run_of, storable_json
 from app.storage.database import RawPool
-from app.storage.events import Entry
+from app.storage.events import Entry, entry
 
 # --- admit ----------------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ WITH thread AS (
     WHERE i.tenant = $1 AND i.id = p.id
 ), counted AS (
     SELECT min(seq) AS from_seq, max(seq) AS to_seq,
-        array_agg((message->>'id')::uuid ORDER BY seq) AS ids
+        array_agg((message->>'id')::uuid ORDER BY seq) AS ids, array_agg(id ORDER BY seq) AS inputs
     FROM pending
 ), advanced AS (
     UPDATE threads t SET next_message_seq = counted.to_seq + 1, updated_at = now() FROM counted
@@ -170,11 +171,20 @@ WITH thread AS (
     WHERE r.tenant = $1 AND r.id = locked.id
     RETURNING r.*, locked.was, locked.lost_owner
 ), head AS (
-    UPDATE event_heads h SET run_id = $3, attempt = claimed.attempt FROM claimed
-    WHERE h.tenant = $1 AND h.thread_id = $2
+    UPDATE event_heads h SET run_id = $3, attempt = claimed.attempt,
+        next_seq = h.next_seq + coalesce(cardinality(counted.ids), 0)
+    FROM claimed, counted WHERE h.tenant = $1 AND h.thread_id = $2
+    RETURNING h.next_seq - coalesce(cardinality(counted.ids), 0) AS first_seq
+), delivered AS (
+    INSERT INTO events (tenant, thread_id, seq, run_id, ts, event_type, body)
+    SELECT $1, $2, head.first_seq + p.seq - thread.next_seq, $3, now(), $7, format(
+        '{"input_id":"%s","message_id":"%s","message_seq":%s}', p.id, p.message->>'id', p.seq)
+    FROM pending p, head, thread
 )
-SELECT claimed.*, coalesce(counted.to_seq + 1, thread.next_seq) AS next_seq, thread.thread_state::text
-FROM claimed, counted, thread
+SELECT claimed.*, coalesce(counted.to_seq + 1, thread.next_seq) AS next_seq,
+    thread.thread_state::text, counted.inputs AS delivered, counted.ids AS delivered_ids,
+    head.first_seq AS event_seq
+FROM claimed CROSS JOIN counted CROSS JOIN thread LEFT JOIN head ON true
 """
 
 
@@ -188,6 +198,10 @@ class Claimed:
     taken_over: bool
     next_message_seq: int
     thread_state: JsonObject
+    told: Sequence[Entry] = ()
+    """What the claim has said: of each input that it let into the log."""
+    event_seq: int = 0
+    """The number of the first of them."""
 
 
 async def claim(
@@ -201,10 +215,13 @@ async def claim(
 ) -> Claimed | None:
     """At most one worker gets the run, and never while its owner is alive: forget it on None.
 
-    The run's waiting inputs enter the log in the same instant.
+    The run's waiting inputs enter the log in the same instant, and it is said of each.
     """
     patience = timedelta(seconds=timeout)
-    row = await pool.fetchrow(_CLAIM, tenant, thread_id, run_id, owner, patience, dispatch_id)
+    row = await pool.fetchrow(
+        *(_CLAIM, tenant, thread_id, run_id, owner, patience, dispatch_id),
+        InputDelivered.event_type,
+    )
     if row is None:
         return None
     return Claimed(
@@ -213,7 +230,18 @@ async def claim(
         row["lost_owner"] is not None,
         row["next_seq"],
         parsed(row["thread_state"]) or {},
+        _told_of(row),
+        row["event_seq"] or 0,
     )
+
+
+def _told_of(row: asyncpg.Record) -> list[Entry]:
+    input_ids, message_ids = row["delivered"] or (), row["delivered_ids"] or ()
+    first = row["next_seq"] - len(input_ids)
+    return [
+        entry(Said(InputDelivered(str(input_id), str(message_id), first + place), None))
+        for place, (input_id, message_id) in enumerate(zip(input_ids, message_ids, strict=True))
+    ]
 
 
 # --- flush ----------------------------------------------------------------------------------------
@@ -346,19 +374,21 @@ WITH want AS (
         termination, final_output, steps, input_tokens, output_tokens, state, output_from, output_to,
         output_ids, calls_settled, events, i)
 ), thread AS (
-    SELECT w.i FROM want w JOIN threads t ON t.tenant = w.tenant AND t.id = w.thread_id
+    SELECT w.i, t.state FROM want w JOIN threads t ON t.tenant = w.tenant AND t.id = w.thread_id
     WHERE t.next_message_seq = w.next_seq AND (w.status <> 'done' OR t.queue_length = 0)
     ORDER BY t.tenant, t.id
     FOR NO KEY UPDATE OF t
 ), run AS (
-    SELECT w.i, r.unread_inputs, r.open_tasks FROM want w JOIN thread ON thread.i = w.i
+    SELECT w.i, r.unread_inputs, r.open_tasks, coalesce(thread.state, '{}') AS thread_state
+    FROM want w JOIN thread ON thread.i = w.i
     JOIN runs r ON r.tenant = w.tenant AND r.id = w.run_id
     WHERE r.attempt = w.attempt AND r.status = 'running'
-        AND (w.status <> 'done' OR (r.unread_inputs = 0 AND r.open_tasks = 0))
+        AND (w.status <> 'done'
+            OR (r.unread_inputs = 0 AND r.open_tasks = 0 AND r.rolled_back_by IS NULL))
     ORDER BY r.tenant, r.id
     FOR NO KEY UPDATE OF r
 ), ours AS (
-    SELECT w.* FROM want w JOIN run ON run.i = w.i
+    SELECT w.*, run.thread_state FROM want w JOIN run ON run.i = w.i
     JOIN event_heads h ON h.tenant = w.tenant AND h.thread_id = w.thread_id
     WHERE h.run_id = w.run_id AND h.attempt = w.attempt
     ORDER BY h.tenant, h.thread_id
@@ -375,6 +405,8 @@ WITH want AS (
         finished_at = CASE WHEN o.status = 'done' THEN $19 END,
         input_tokens = o.input_tokens, output_tokens = o.output_tokens, state = o.state::jsonb,
         output_from = o.output_from, output_to = o.output_to, output_ids = o.output_ids::uuid[],
+        thread_state_before = CASE WHEN ($49::text[])[o.i] IS NULL THEN r.thread_state_before
+            ELSE coalesce(r.thread_state_before, o.thread_state) END,
         updated_at = $19
     FROM ours o WHERE r.tenant = o.tenant AND r.id = o.run_id
 ), message AS (

@@ -5,6 +5,7 @@ locks that row can't overlook anything.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import delete, func, insert, select, tuple_, update
@@ -55,6 +56,14 @@ async def queue(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A log's new end, and which of it was waiting until now."""
+
+    log: list[LoggedMessage]
+    delivered: list[tuple[InputId, LoggedMessage]]
+
+
 async def enter_log(
     connection: Connection,
     tenant: Tenant,
@@ -63,7 +72,7 @@ async def enter_log(
     attempt: int,
     next_seq: int,
     at: datetime,
-) -> list[LoggedMessage] | None:
+) -> Entered | None:
     """Append what waits for an executing run to its thread's log, each once and in order.
 
     Returns the log from `next_seq` on, where its owner believes the end to be: what a lost reply has
@@ -95,7 +104,11 @@ async def enter_log(
             .where(run_table.c.tenant == tenant, run_table.c.id == run_id)
             .values(unread_inputs=run_table.c.unread_inputs - len(waiting))
         )
-    return await messages.since(connection, tenant, thread_id, next_seq)
+    delivered = [
+        (input_id, LoggedMessage(seq, message))
+        for seq, (input_id, message) in enumerate(waiting, first)
+    ]
+    return Entered(await messages.since(connection, tenant, thread_id, next_seq), delivered)
 
 
 async def retract(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
@@ -134,7 +147,7 @@ async def page(
     after: tuple[datetime, InputId] | None,
     limit: int,
 ) -> list[Input]:
-    """What clients have sent to a thread, oldest first, behind a place in that order."""
+    """What clients have sent to a thread and waits no more, oldest first, behind a place in that order."""
     statement = select(inputs).where(
         inputs.c.tenant == tenant,
         inputs.c.thread_id == thread_id,
@@ -145,6 +158,46 @@ async def page(
         statement = statement.where(tuple_(inputs.c.created_at, inputs.c.id) > after)
     statement = statement.order_by(inputs.c.created_at, inputs.c.id).limit(limit)
     return [_input_of(row) for row in (await connection.execute(statement)).mappings()]
+
+
+async def waiting(
+    connection: Connection,
+    tenant: Tenant,
+    thread_id: ThreadId,
+    *,
+    after: tuple[int, int] = (0, 0),
+    limit: int | None = None,
+) -> list[Input]:
+    """What clients have sent to a thread and no run has taken, in the order in which it will be read:
+    by the places of the runs, and for each run by its own positions."""
+    place = runs.PLACE.label("place")
+    statement = (
+        select(inputs, place)
+        .join(
+            run_table,
+            (run_table.c.tenant == inputs.c.tenant) & (run_table.c.id == inputs.c.run_id),
+        )
+        .where(
+            inputs.c.tenant == tenant,
+            inputs.c.thread_id == thread_id,
+            inputs.c.status == InputStatus.PENDING.value,
+            _is_from_outside,
+            tuple_(runs.PLACE, inputs.c.position) > after,
+        )
+        .order_by(place, inputs.c.position)
+        .limit(limit)
+    )
+    rows = await connection.execute(statement)
+    return [replace(_input_of(row), place=row["place"]) for row in rows.mappings()]
+
+
+async def move(connection: Connection, tenant: Tenant, moved: Input) -> None:
+    """Write a message's position and revision; the caller holds the thread's lock."""
+    await connection.execute(
+        update(inputs)
+        .where(inputs.c.tenant == tenant, inputs.c.id == moved.id)
+        .values(position=moved.position, revision=moved.revision)
+    )
 
 
 _is_from_outside = inputs.c.message["visibility"].astext.is_distinct_from(Visibility.INTERNAL.value)

@@ -1,6 +1,10 @@
-"""A thread's log: appended under the thread's lock, read by stretches, never changed."""
+"""A thread's log: appended under the thread's lock, read by stretches, never changed.
+
+What was rolled back is left out of it where a model reads, and where a list isn't asked for all.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import cast, insert, select
 
@@ -8,17 +12,20 @@ from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.messages import LoggedMessage, Message, Visibility
 from app.storage.codec import message_columns, message_of, parsed
 from app.storage.database import Connection, RawPool
-from app.storage.tables import messages
+from app.storage.tables import messages, rollbacks
 
 _HISTORY = """
 SELECT seq, message_id, role, visibility, content, tool_calls, tool_call_id, produced_by_run,
     step_index, ran_with, created_at
-FROM messages WHERE tenant = $1 AND thread_id = $2 ORDER BY seq
+FROM messages m WHERE tenant = $1 AND thread_id = $2 AND NOT EXISTS (
+    SELECT FROM rollbacks b WHERE b.tenant = m.tenant AND b.thread_id = m.thread_id
+        AND m.seq BETWEEN b.from_seq AND b.to_seq)
+ORDER BY seq
 """
 
 
 async def history(pool: RawPool, tenant: Tenant, thread_id: ThreadId) -> list[LoggedMessage]:
-    """The whole log, for the run that is about to continue it."""
+    """The whole log as it counts, for the run that is about to continue it."""
     return [message_of(row) for row in await pool.fetch(_HISTORY, tenant, thread_id)]
 
 
@@ -81,11 +88,16 @@ async def page(
     run_id: RunId | None,
     visibility: Visibility | None,
     limit: int,
+    with_rolled_back: bool = False,
 ) -> list[LoggedMessage]:
     """A stretch of the log between two places, both excluded; all visibilities unless one is named."""
-    statement = select(messages).where(
-        messages.c.tenant == tenant, messages.c.thread_id == thread_id
+    statement = (
+        select(messages, rollbacks.c.by_run_id)
+        .outerjoin(rollbacks, _is_within)
+        .where(messages.c.tenant == tenant, messages.c.thread_id == thread_id)
     )
+    if not with_rolled_back:
+        statement = statement.where(rollbacks.c.by_run_id.is_(None))
     if after is not None:
         statement = statement.where(messages.c.seq > after)
     if before is not None:
@@ -96,4 +108,11 @@ async def page(
         statement = statement.where(messages.c.visibility == visibility.value)
     order = messages.c.seq.desc() if descending else messages.c.seq.asc()
     rows = await connection.execute(statement.order_by(order).limit(limit))
-    return [message_of(row) for row in rows.mappings()]
+    return [replace(message_of(row), rolled_back_by=row["by_run_id"]) for row in rows.mappings()]
+
+
+_is_within = (
+    (rollbacks.c.tenant == messages.c.tenant)
+    & (rollbacks.c.thread_id == messages.c.thread_id)
+    & messages.c.seq.between(rollbacks.c.from_seq, rollbacks.c.to_seq)
+)

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, exists, func, or_, select, text, tuple_, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ColumnElement, Select, cast, exists, func, or_, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
 from app.domain.json_values import storable
 from app.domain.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
 from app.storage.codec import run_of
 from app.storage.database import Connection, RawPool
-from app.storage.tables import runs, tickets, workers
+from app.storage.tables import runs, threads, tickets, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ async def lock(connection: Connection, tenant: Tenant, run_id: RunId) -> RunReco
 async def lock_unfinished(
     connection: Connection, tenant: Tenant, thread_id: ThreadId
 ) -> list[RunRecord]:
-    """The runs of a thread that haven't ended, in the order of their starts; the caller holds the
+    """The runs of a thread that haven't ended, in the order of their places; the caller holds the
     thread's lock."""
     statement = (
         select(runs)
@@ -55,7 +55,7 @@ async def lock_unfinished(
             runs.c.thread_id == thread_id,
             runs.c.status != RunStatus.DONE.value,
         )
-        .order_by(runs.c.events_from)
+        .order_by(PLACE)
         .with_for_update(key_share=True)
     )
     return [run_of(row) for row in (await connection.execute(statement)).mappings()]
@@ -79,6 +79,9 @@ async def insert_created(
     """A run that nobody executes yet; False, and nothing written, when its id is taken."""
     lineage = run.lineage
     about = run.input
+    before = select(runs.c.thread_state_before).where(
+        runs.c.tenant == run.tenant, runs.c.id == lineage.retry_of
+    )
     stretch = None if about is None else about.range
     result = await connection.execute(
         insert(runs)
@@ -105,6 +108,8 @@ async def insert_created(
             input_to=None if stretch is None else stretch.to_seq,
             input_ids=[] if about is None else list(about.trigger_message_ids),
             events_from=events_from,
+            # Should it be rolled back, the run that it makes up for goes with it.
+            thread_state_before=before.scalar_subquery() if lineage.retry_of else None,
             created_at=at,
             updated_at=at,
         )
@@ -113,13 +118,42 @@ async def insert_created(
     return result.rowcount == 1
 
 
+PLACE = func.coalesce(runs.c.place, runs.c.events_from)
+"""Where a run stands on its thread: behind every run with a lesser place.
+
+As its first event was numbered, which the thread's lock orders (clocks may disagree), unless it was given
+another run's place.
+"""
+
+
+async def line(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId
+) -> list[tuple[RunId, int]]:
+    """The runs that queue for a thread, with their places, in order; the caller holds its lock."""
+    statement = (
+        select(runs.c.id, PLACE.label("place"))
+        .where(
+            runs.c.tenant == tenant,
+            runs.c.thread_id == thread_id,
+            runs.c.status == RunStatus.CREATED.value,
+            ~runs.c.admitted,
+        )
+        .order_by(PLACE)
+    )
+    return [(RunId(row.id), row.place) for row in await connection.execute(statement)]
+
+
+async def take_place(connection: Connection, tenant: Tenant, run_id: RunId, place: int) -> None:
+    """Stand elsewhere in line; the caller holds the thread's lock, and gives each place once."""
+    await connection.execute(
+        update(runs).where(runs.c.tenant == tenant, runs.c.id == run_id).values(place=place)
+    )
+
+
 async def next_in_line(
     connection: Connection, tenant: Tenant, thread_id: ThreadId
 ) -> RunKey | None:
-    """The run that has queued longest for a thread; the caller holds the thread's lock.
-
-    In the order of their first events, which the same lock has numbered: clocks may disagree.
-    """
+    """The run that is the first in line for a thread; the caller holds the thread's lock."""
     statement = (
         select(runs.c.id, runs.c.attempt)
         .where(
@@ -128,7 +162,7 @@ async def next_in_line(
             runs.c.status == RunStatus.CREATED.value,
             ~runs.c.admitted,
         )
-        .order_by(runs.c.events_from)
+        .order_by(PLACE)
         .limit(1)
     )
     row = (await connection.execute(statement)).one_or_none()
@@ -157,6 +191,34 @@ async def intend_cancel(
             cancel_reason=storable(reason),
         )
     )
+
+
+async def note_thread_state(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
+    """Keep what the thread remembers, before a run changes that for the first time; the caller holds
+    the locks of both."""
+    found = (
+        select(func.coalesce(threads.c.state, cast({}, JSONB)))
+        .where(threads.c.tenant == runs.c.tenant, threads.c.id == runs.c.thread_id)
+        .scalar_subquery()
+    )
+    await connection.execute(
+        update(runs)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.thread_state_before.is_(None))
+        .values(thread_state_before=found)
+    )
+
+
+async def intend_rollback(
+    connection: Connection, tenant: Tenant, run_id: RunId, *, by: RunId
+) -> bool:
+    """Make it durable that a run is to be taken out of the conversation at its end; False when it was
+    before, by another one. The caller holds the run's lock."""
+    result = await connection.execute(
+        update(runs)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.rolled_back_by.is_(None))
+        .values(rolled_back_by=by)
+    )
+    return result.rowcount == 1
 
 
 async def cancel_reason(connection: Connection, tenant: Tenant, run_id: RunId) -> str | None:

@@ -23,6 +23,7 @@ _OF_ITS_RULES = (
 _PARTS = {
     "threads": "t.tenant = :tenant AND t.id = :thread",
     "messages": _OF_THREAD,
+    "rollbacks": _OF_THREAD,
     "runs": _OF_THREAD,
     "inputs": _OF_THREAD,
     "tool_calls": _OF_ITS_RUNS,

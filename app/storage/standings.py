@@ -8,6 +8,7 @@ from sqlalchemy import func, select
 from app.domain.ids import WorkerId
 from app.domain.runs import RunRecord, RunStatus
 from app.storage.database import Connection
+from app.storage.runs import PLACE
 from app.storage.tables import runs, workers
 
 
@@ -57,6 +58,12 @@ async def living_workers(connection: Connection, *, heartbeat_timeout: float) ->
 
 async def place_in_line(connection: Connection, record: RunRecord) -> int:
     """1 for the run that is the next to occupy its thread."""
+    own = (
+        select(PLACE)
+        .where(runs.c.tenant == record.tenant, runs.c.id == record.id)
+        .correlate(None)
+        .scalar_subquery()
+    )
     statement = (
         select(func.count())
         .select_from(runs)
@@ -65,7 +72,7 @@ async def place_in_line(connection: Connection, record: RunRecord) -> int:
             runs.c.thread_id == record.thread_id,
             runs.c.status == RunStatus.CREATED.value,
             ~runs.c.admitted,
-            runs.c.events_from <= record.events_from,
+            PLACE <= own,
         )
     )
     return int((await connection.execute(statement)).scalar_one())

@@ -131,6 +131,22 @@ messages = Table(
     CheckConstraint("(role = 'tool') = (tool_call_id IS NOT NULL)", name="tool_call_id"),
 )
 
+# Stretches of logs that don't count any more. The logs stay as they are.
+rollbacks = Table(
+    "rollbacks",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("thread_id", _uuid, nullable=False),
+    Column("from_seq", BigInteger, nullable=False),
+    Column("to_seq", BigInteger, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("by_run_id", _uuid, nullable=False),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "thread_id", "from_seq"),
+    _belongs_to("threads", "thread_id"),
+    CheckConstraint("from_seq >= 1 AND from_seq <= to_seq", name="stretch"),
+)
+
 runs = Table(
     "runs",
     metadata,
@@ -181,6 +197,12 @@ runs = Table(
     # Counted here so that the row that an end has locked says whether the run may end.
     Column("unread_inputs", Integer, nullable=False, server_default=text("0")),
     Column("open_tasks", Integer, nullable=False, server_default=text("0")),
+    # The run in whose favour this one is taken out of the conversation, once it has ended.
+    Column("rolled_back_by", _uuid),
+    # What the thread remembered before this run changed that.
+    Column("thread_state_before", JSONB(none_as_null=True)),
+    # In line it stands where `events_from` says, unless it was given another run's place.
+    Column("place", BigInteger),
     PrimaryKeyConstraint("tenant", "id"),
     _belongs_to("threads", "thread_id"),
     _one_of("status", RunStatus),

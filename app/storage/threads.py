@@ -8,7 +8,7 @@ from sqlalchemy import Text, cast, or_, select, text, tuple_, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects.postgresql import insert
 
-from app.domain.ids import Tenant, ThreadId
+from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject
 from app.domain.remembered_rules import RuleScope
 from app.domain.threads import Thread
@@ -57,6 +57,23 @@ async def state(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> 
     )
     remembered: JsonObject = parsed(found) or {}
     return remembered
+
+
+async def restore_state(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId, run_id: RunId
+) -> None:
+    """Let a thread remember what it did before a run, if that has changed it; the caller has locked
+    the thread."""
+    before = (
+        select(runs.c.thread_state_before)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id)
+        .scalar_subquery()
+    )
+    await connection.execute(
+        update(threads)
+        .where(threads.c.tenant == tenant, threads.c.id == thread_id, before.is_not(None))
+        .values(state=before)
+    )
 
 
 async def create(

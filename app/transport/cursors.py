@@ -47,6 +47,22 @@ def decode_seq(query: Mapping[str, Any], cursor: str | None) -> int | None:
     return seq
 
 
+def encode_pair(query: Mapping[str, Any], pair: tuple[int, int]) -> str:
+    """A place in a list that is numbered twice over."""
+    return _encode(query, {"pair": pair})
+
+
+def decode_pair(query: Mapping[str, Any], cursor: str | None) -> tuple[int, int] | None:
+    if cursor is None:
+        return None
+    match _decode(query, cursor).get("pair"):
+        case [first, second] if all(
+            type(each) is int and 0 <= each <= _LARGEST for each in (first, second)
+        ):
+            return first, second
+    raise _not_a_cursor()
+
+
 def _encode(query: Mapping[str, Any], place: Mapping[str, Any]) -> str:
     body = {"q": _name(query), **place}
     return base64.urlsafe_b64encode(compact(body).encode()).decode().rstrip("=")

@@ -78,7 +78,7 @@ def problem(
         "title": _TITLES.get(status, "Error"),
         "status": status,
         "detail": detail,
-        "instance": quote(request.url.path),
+        "instance": quote(request.url.path, safe="/:"),
         "code": code,
         "trace_id": trace_id,
         "retryable": status in _RETRYABLE,

@@ -139,11 +139,27 @@ STARTS = [
     Bad("number that JSON lacks", START, INVALID, start(metadata={"n": float("inf")})),
     Bad("unknown field", START, INVALID, start(on_actve="reject")),
     Bad("id that is no UUID", START, INVALID, start(run_id="run-1")),
-    Bad("on_active rollback", START, INVALID, start(on_active="rollback")),
+    Bad("on_active that isn't", START, INVALID, start(on_active="replace")),
     *(
         Bad(f"{name} isn't built", START, INVALID, start(**{name: value}))
         for name, value in NOT_BUILT.items()
     ),
+]
+REORDER = "POST /v1/threads/{waiting_thread}/inputs:reorder"
+MORE = {"messages": [{"role": "user", "content": "more"}]}
+INPUTS = [
+    Bad("nothing in order", REORDER, INVALID, {"inputs": []}),
+    Bad("ids alone", REORDER, INVALID, {"inputs": [UNKNOWN]}),
+    Bad("no revision", REORDER, INVALID, {"inputs": [{"id": UNKNOWN}]}),
+    Bad("twice", REORDER, "422 input_repeated", {"inputs": [{"id": UNKNOWN, "revision": 1}] * 2}),
+    Bad("none", REORDER, "404 input_not_found", {"inputs": [{"id": UNKNOWN, "revision": 1}]}),
+    Bad("mode", "POST /v1/runs/{waiting}/inputs", INVALID, {**MORE, "mode": "shout"}),
+    Bad(
+        "wrong cursor",
+        "GET /v1/threads/{thread}/inputs?cursor=eyJwYWlyIjpbMV19",
+        "400 cursor_invalid",
+    ),
+    Bad("what else", "GET /v1/threads/{thread}/messages?include=state", INVALID),
 ]
 THREADS = [
     Bad("unknown field", "POST /v1/threads", INVALID, {"titel": "x"}),
@@ -270,4 +286,4 @@ QUERIES = [
     Bad("wrong method", "PUT /v1/threads/{thread}", "405 method_not_allowed"),
 ]
 
-BAD_REQUESTS = [*STARTS, *THREADS, *DECISIONS, *CURSORS, *QUERIES]
+BAD_REQUESTS = [*STARTS, *INPUTS, *THREADS, *DECISIONS, *CURSORS, *QUERIES]

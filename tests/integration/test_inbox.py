@@ -170,17 +170,20 @@ async def test_what_entered_by_a_commit_whose_reply_was_lost_is_not_entered_agai
 ) -> None:
     run = await running(pool)
     await queued(database, run, "one", "two")
+    delivered: list[list[int]] = []
 
     async def entered() -> list[str]:
         async with database.transaction() as connection:
-            log = await inputs.enter_log(connection, run.tenant, run.thread_id, run.id, 1, 2, NOW())
-        assert log is not None
-        return [f"{entry.seq} {entry.message.text}" for entry in log]
+            new = await inputs.enter_log(connection, run.tenant, run.thread_id, run.id, 1, 2, NOW())
+        assert new is not None
+        delivered.append([at.seq for _, at in new.delivered])
+        return [f"{entry.seq} {entry.message.text}" for entry in new.log]
 
     assert await entered() == ["2 one", "3 two"]
     assert await entered() == ["2 one", "3 two"]
     await queued(database, run, "three")
     assert await entered() == ["2 one", "3 two", "4 three"]
+    assert delivered == [[2, 3], [], [4]]
     assert len(await messages.history(pool, run.tenant, run.thread_id)) == 4
 
 

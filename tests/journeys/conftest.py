@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,17 @@ async def server(shared_database_url: str, agents: Path) -> AsyncIterator[Server
     """One process that serves and executes."""
     async with serving(shared_database_url, agents=agents) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+async def both(shared_database_url: str, agents: Path) -> AsyncIterator[tuple[Client, Client]]:
+    """Clients of two processes that serve and execute."""
+    async with AsyncExitStack() as stack:
+        clients = []
+        for _ in range(2):
+            one = await stack.enter_async_context(serving(shared_database_url, agents=agents))
+            clients.append(await stack.enter_async_context(one.client()))
+        yield clients[0], clients[1]
 
 
 @pytest.fixture

@@ -1,30 +1,15 @@
 """The journey of a run between two servers on one database: executed by one, seen and steered by both."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
-from tests.support.conditions import Effects
 from tests.support.event_order import check_run
-from tests.support.servers import serving
-from tests.support.streams import Client, start_body, types_of
+from tests.support.streams import Client, types_of
 
 pytestmark = pytest.mark.anyio
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve " * 3
-
-
-@pytest.fixture(scope="module")
-async def both(shared_database_url: str, agents: Path) -> AsyncIterator[tuple[Client, Client]]:
-    async with AsyncExitStack() as stack:
-        clients = []
-        for _ in range(2):
-            one = await stack.enter_async_context(serving(shared_database_url, agents=agents))
-            clients.append(await stack.enter_async_context(one.client()))
-        yield clients[0], clients[1]
 
 
 async def test_a_run_of_one_is_streamed_by_the_other_token_by_token(
@@ -104,40 +89,6 @@ async def test_a_cancel_reaches_the_run_wherever_it_is_wished(both: tuple[Client
 # --- one thread, many starts ----------------------------------------------------------------------
 
 
-async def test_of_many_starts_at_once_one_occupies_and_the_others_keep_their_order(
-    both: tuple[Client, Client], tmp_path: Path
-) -> None:
-    effects = Effects(tmp_path / "effects")
-    call = f'CALL look {{"file": "{effects.file}", "hold": true}}'
-    thread = await both[0].post("/v1/threads", {}, 201)
-    thread_id = thread["thread_id"]
-    started = await asyncio.gather(
-        *(both[n % 2].start("quick", call, thread_id=thread_id) for n in range(20))
-    )
-    await effects.happened()
-    runs = [await both[0].run(run["run_id"]) for run in started]
-    statuses = sorted(run["status"] for run in runs)
-    assert statuses == ["created"] * 19 + ["running"]
-    occupied = await both[1].get(f"/v1/threads/{thread_id}")
-    assert occupied["queue_length"] == 19
-    assert [run["run_id"] for run in runs if run["status"] == "running"] == [
-        occupied["open_run_id"]
-    ]
-
-    effects.release()
-    done = await asyncio.gather(*(both[1].settled(run["run_id"]) for run in runs))
-    assert {run["outcome"] for run in done} == {"succeeded"}
-    log = await both[0].log(f"/v1/threads/{thread_id}")
-    created = [event for event in log if event["event_type"] == "run_created"]
-    assert [event["position"] for event in created] == list(range(20))
-    borders = [event for event in log if event["event_type"] in ("run_start", "run_finish")]
-    assert [event["run_id"] for event in borders[::2]] == [event["run_id"] for event in created]
-    assert [event["run_id"] for event in borders[1::2]] == [event["run_id"] for event in created]
-    assert len(effects.lines) == 20
-    after = await both[0].get(f"/v1/threads/{thread_id}")
-    assert (after["open_run_id"], after["queue_length"]) == (None, 0)
-
-
 async def test_a_start_that_will_not_wait_is_told_who_is_there(both: tuple[Client, Client]) -> None:
     here, there = both
     waiting = await here.start("quick", 'CALL risky {"what": "it"}')
@@ -152,25 +103,6 @@ async def test_a_start_that_will_not_wait_is_told_who_is_there(both: tuple[Clien
     assert (refused["code"], refused["active_run_id"]) == ("thread_busy", waiting["run_id"])
     runs = await here.get(f"/v1/threads/{waiting['thread_id']}/runs")
     assert [run["run_id"] for run in runs["items"]] == [waiting["run_id"]]
-
-
-async def test_of_many_starts_that_will_not_wait_one_is_accepted(
-    both: tuple[Client, Client],
-) -> None:
-    """All at once, through both servers, on a thread that stays occupied by whoever comes first."""
-    thread = await both[0].post("/v1/threads", {}, 201)
-    body = start_body(
-        "quick", 'CALL risky {"what": "it"}', thread_id=thread["thread_id"], on_active="reject"
-    )
-    answers = await asyncio.gather(
-        *(both[n % 2].http.post("/v1/runs", json=body) for n in range(20))
-    )
-    [accepted] = [answer.json() for answer in answers if answer.status_code == 202]
-    refused = [answer.json() for answer in answers if answer.status_code == 409]
-    assert len(refused) == 19
-    assert {(one["code"], one["active_run_id"]) for one in refused} == {
-        ("thread_busy", accepted["run_id"])
-    }
 
 
 async def test_a_run_behind_one_that_waits_goes_when_that_is_done(

@@ -15,7 +15,7 @@ from app.control.cancel import CancelAnswer, cancel
 from app.control.decide import Decided, DecisionRequest
 from app.control.desk import Desk, Limits
 from app.control.errands import run_errand
-from app.control.start import IfThreadMissing, OnActive, StartRequest
+from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.launch import decide_and_resume, start_run
@@ -286,6 +286,7 @@ class Replica:
         run_id: RunId | None = None,
         overrides: InferenceOptions = NO_OPTIONS,
         frontend_tools: Sequence[JsonObject] = (),
+        on_active: OnActive = OnActive.ENQUEUE,
     ) -> "Run":
         """Start a run, claimed by this replica or left to whoever gets its delivery."""
         request = StartRequest(
@@ -293,7 +294,7 @@ class Replica:
             thread_id=thread_id or ThreadId(new_id()),
             run_id=run_id,
             messages=(Message(id=MessageId(new_id()), role=Role.USER, content=(Text(text),)),),
-            on_active=OnActive.ENQUEUE,
+            on_active=on_active,
             if_thread_missing=IfThreadMissing.CREATE,
             metadata={},
             digest=str(len(text)),

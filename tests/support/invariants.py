@@ -77,6 +77,19 @@ _BROKEN = {
         SELECT t.id FROM tasks t WHERE t.reported_at IS NOT NULL AND (SELECT count(*) FROM inputs i
             WHERE i.tenant = t.tenant AND i.run_id = t.run_id
                 AND i.message ->> 'content' LIKE '%task_id=_"' || t.id || '%') > 1""",
+    "a run that is done and was to be rolled back still counts": """
+        SELECT r.id::text FROM runs r JOIN messages m ON m.tenant = r.tenant
+            AND m.thread_id = r.thread_id AND (m.produced_by_run = r.id
+                OR m.seq BETWEEN r.input_from AND r.input_to)
+        WHERE r.status = 'done' AND r.rolled_back_by IS NOT NULL AND NOT EXISTS (
+            SELECT FROM rollbacks b WHERE b.tenant = m.tenant AND b.thread_id = m.thread_id
+                AND m.seq BETWEEN b.from_seq AND b.to_seq AND b.by_run_id = r.rolled_back_by)""",
+    "what was rolled back is of a run that wasn't": """
+        SELECT b.run_id::text FROM rollbacks b JOIN messages m ON m.tenant = b.tenant
+            AND m.thread_id = b.thread_id AND m.seq BETWEEN b.from_seq AND b.to_seq
+        JOIN runs r ON r.tenant = m.tenant AND r.id = m.produced_by_run
+        WHERE r.rolled_back_by IS NULL AND r.thread_id = b.thread_id AND NOT EXISTS (
+            SELECT FROM runs later WHERE later.tenant = r.tenant AND later.retry_of = r.id)""",
     "a decided ticket has no decision, or two": """
         SELECT t.id::text FROM tickets t LEFT JOIN decisions d ON d.tenant = t.tenant
             AND d.ticket = t.id AND d.effect = 'decided'

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from app.domain.checkpoints import Checkpoint, Saved
+from app.domain.checkpoints import Checkpoint, Said, Saved
+from app.domain.events import InputDelivered
 from app.domain.ids import WorkerId
 from app.domain.runs import Done, NewRun, Running
 from app.storage import checkpoints, events, threads
 from app.storage.codec import message_columns
 from app.storage.database import Database, RawConnection
-from app.storage.events import Entry
+from app.storage.events import Entry, entry
 from app.storage.hot import Flush, Written
 from tests.support.stored_runs import TIMEOUT
 
@@ -128,6 +129,9 @@ async def claim(
                 "WHERE tenant = $1 AND id = $2",
                 *(run.tenant, one["id"], seq),
             )
+            told = InputDelivered(str(one["id"]), body["id"], seq)
+            at = await connection.fetchval("SELECT now()")
+            await _append_event(connection, run, run.id, entry(Said(told, None)), at)
             ids.append(body["id"])
         await connection.execute(
             "UPDATE threads SET next_message_seq = $3 WHERE tenant = $1 AND id = $2",

@@ -11,7 +11,8 @@ from app.clock import SystemClock, new_id, pause
 from app.control.cancel import cancel
 from app.control.decide import DecisionRequest, decide
 from app.control.desk import Desk, Limits
-from app.control.start import IfThreadMissing, OnActive, StartRequest, ToExecute, start
+from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
+from app.control.start import ToExecute, start
 from app.dispatch.execution import ClaimedRun, Execution, Workbench
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Answer

@@ -49,6 +49,9 @@ BODIES = {
     ("PATCH", "/v1/threads/{thread_id}/inputs/{input_id}"): {
         "message": {"role": "user", "content": "hello"}
     },
+    ("POST", "/v1/threads/{thread_id}/inputs:reorder"): {
+        "inputs": [{"id": UNKNOWN, "revision": 1}]
+    },
     ("POST", "/v1/threads"): {"title": "mine"},
     ("PATCH", "/v1/threads/{thread_id}"): {"title": "mine now"},
     ("POST", "/v1/stream-tokens"): {"run_id": UNKNOWN},

@@ -1,11 +1,12 @@
 """Inputs, as clients send them and see them wait."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import AliasChoices, Field
 from pydantic.config import JsonDict
 
-from app.api.schemas.common import Answer, Request, Str, Time
+from app.api.schemas.common import Answer, Request, Str, Time, Uuid
 from app.api.schemas.messages import NewMessage
 from app.control.inputs import Accepted, InputMode
 from app.domain.inputs import Input
@@ -27,7 +28,12 @@ class InputsIn(Request):
         InputMode.QUEUE,
         description="`queue`: a new run reads them, in line behind the others; `steer`: the run that "
         "is there does, before its next step; `interrupt_then_queue`: as `queue`, and the run that "
-        "occupies the thread is cancelled.",
+        "occupies the thread is cancelled; `resume_open_run`: the run that is there, which has to be "
+        "waiting, reads them and goes on. One that waits for its background tasks is woken. Where a "
+        "tool's own question (kind `input`) is all that is open, the text is its answer, as by the "
+        "decision `respond`, which takes the scope `decisions:write`. No message ever approves a call: "
+        "any other open ticket is 409 `decisions_needed`, with the tickets; a run that doesn't wait is "
+        "409 `run_not_waiting`.",
     )
 
 
@@ -69,16 +75,37 @@ class InputChange(Request):
     message: NewMessage
 
 
+class SeenIn(Request):
+    """A message as the client has seen it."""
+
+    id: Uuid
+    revision: int = Field(ge=1, le=999_999_999)
+
+
+class ReorderIn(Request):
+    """Messages that wait, in the order in which they shall be read."""
+
+    inputs: list[SeenIn] = Field(
+        min_length=1,
+        max_length=1000,
+        description="They share out the places that they have now; others stay where they are. The "
+        "messages of one run are read together, and those of the run that occupies the thread first.",
+    )
+
+
 class WaitingInputOut(Answer):
-    """A message that waits for its run, or did. One that was taken has its place in the log."""
+    """A message that waits for its run (`pending`); that its run has read (`consumed`), at its place in
+    the log; or that was left unread when its run ended (`retracted`)."""
 
     id: str
     run_id: str
     thread_id: str
     status: Literal["pending", "consumed", "retracted"]
     message: dict[str, Any]
-    revision: int = Field(description="Counts its changes; `If-Match` names the one that is meant.")
-    seq: int | None = Field(description="Its place in the thread's log, once it was taken.")
+    revision: int = Field(
+        description="Counts its changes, also of its place; `If-Match` names the one that is meant."
+    )
+    seq: int | None = Field(description="Its place in the thread's log, once it was read.")
     created_at: Time
 
 
@@ -92,4 +119,24 @@ def waiting_input_out(waiting: Input) -> WaitingInputOut:
         revision=waiting.revision,
         seq=waiting.consumed_seq,
         created_at=waiting.created_at,
+    )
+
+
+class PlaceOut(Answer):
+    """Which message is read by which run, and its revision now."""
+
+    id: str
+    run_id: str
+    revision: int
+
+
+class OrderOut(Answer):
+    """All that waits on the thread, in the order in which it will be read."""
+
+    items: list[PlaceOut]
+
+
+def order_out(waiting: Sequence[Input]) -> OrderOut:
+    return OrderOut(
+        items=[PlaceOut(id=each.id, run_id=each.run_id, revision=each.revision) for each in waiting]
     )

@@ -142,8 +142,16 @@ class MessageOut(Answer):
     cut_short: Literal["cancelled", "failed"] | None = Field(
         None, description="On an assistant's message: why it stops in the middle."
     )
+    rolled_back_by: str | None = Field(
+        None, description="The run in whose favour it doesn't count any more."
+    )
     created_at: Time | None = None
 
 
 def message_out(entry: LoggedMessage) -> MessageOut:
-    return MessageOut(seq=entry.seq, created_at=entry.created_at, **message_to_json(entry.message))
+    return MessageOut(
+        seq=entry.seq,
+        rolled_back_by=entry.rolled_back_by,
+        created_at=entry.created_at,
+        **message_to_json(entry.message),
+    )

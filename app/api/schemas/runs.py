@@ -10,9 +10,9 @@ from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
 from app.api.schemas.messages import MessageOut, NewMessage
 from app.api.schemas.overrides import OverridesIn
 from app.api.schemas.tickets import DecisionResultOut, TicketOut
+from app.control.new_runs import IfThreadMissing, OnActive
 from app.control.reading import RunView
 from app.control.retry import VersionOfAgent
-from app.control.start import IfThreadMissing, OnActive
 from app.domain.identity import session_id
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
@@ -88,8 +88,11 @@ class StartIn(Request):
     messages: list[NewMessage] = Field(min_length=1, max_length=1000)
     on_active: OnActive = Field(
         OnActive.ENQUEUE,
-        description="When another run occupies the thread: wait behind it, be refused, have it "
-        "cancelled and wait in line, or let it have the messages and be told of that run.",
+        description="When another run occupies the thread. `enqueue`: wait behind it; `reject`: be "
+        "refused with 409 `thread_busy`; `interrupt`: have it cancelled, and wait in line; `rollback`: "
+        "the same, and its messages, answers and results don't count for any run after it (they stay "
+        "in the log, marked; what its tools have done outside can't be undone); `steer`: let it have "
+        "the messages, and be told of that run.",
     )
     if_thread_missing: IfThreadMissing = IfThreadMissing.CREATE
     metadata: Metadata = Field(default_factory=dict)
@@ -161,6 +164,10 @@ class RunOut(Answer):
     )
     final_output: str | None
     cancel_requested_at: Time | None
+    rolled_back_by: str | None = Field(
+        description="The run that was started in its place. Once this one is done, what it has added "
+        "to the conversation doesn't count any more; what its tools have done stays done."
+    )
     request: dict[str, Any]
     input: InputOut | None
     output: OutputOut
@@ -197,6 +204,7 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         waiting=_waiting(view, record, state) if isinstance(state, Waiting) else None,
         final_output=None if done is None else done.final_output,
         cancel_requested_at=record.cancel_requested_at,
+        rolled_back_by=record.rolled_back_by,
         request=dict(record.request),
         input=None
         if record.input is None

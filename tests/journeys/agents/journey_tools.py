@@ -24,6 +24,12 @@ async def risky(what: str) -> str:
 
 
 @tool(effect="read")
+async def ask(question: str, ctx: ToolContext) -> object:
+    """Ask whoever is there."""
+    return ctx.suspend(question)
+
+
+@tool(effect="read")
 def look(file: str, ctx: ToolContext, hold: bool = False) -> str:
     """Changes nothing, so it may be done again."""
     return _leave_a_line("look", file, ctx, hold)

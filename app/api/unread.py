@@ -1,0 +1,175 @@
+"""What waits for the runs of a thread, over HTTP: listed, changed, taken back, put in another order.
+
+Whoever changes something says which revision was seen; what a run has read can't be changed any more.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+
+from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Uuid
+from app.api.schemas.inputs import (
+    InputChange,
+    OrderOut,
+    ReorderIn,
+    WaitingInputOut,
+    order_out,
+    waiting_input_out,
+)
+from app.api.schemas.messages import bounded
+from app.control import unread
+from app.control.once import Once
+from app.control.reorder import reorder
+from app.control.unread import Seen
+from app.domain.idempotency import KeptAnswer
+from app.domain.ids import InputId, ThreadId
+from app.domain.inputs import Input, InputStatus
+from app.transport import cursors
+from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.repetitions import KeyDep
+
+router = APIRouter(prefix="/v1/threads/{thread_id}", tags=["threads"])
+_not_here: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not here"}}
+_changed_meanwhile: dict[int | str, dict[str, Any]] = {
+    409: {"model": Problem, "description": "Its run has read it, or has ended without"},
+    412: {"model": Problem, "description": "It was changed meanwhile"},
+    **_not_here,
+}
+_REVISION = r'^"\d{1,9}"$'
+
+
+@router.get(
+    "/inputs",
+    responses={400: {"model": Problem, "description": "Bad cursor"}, **_not_here},
+)
+async def list_inputs(
+    thread_id: Uuid,
+    desk: DeskDep,
+    principal: PrincipalDep,
+    status: Annotated[
+        InputStatus,
+        Query(description="Still waiting, read by its run, or left unread at its end."),
+    ] = InputStatus.PENDING,
+    cursor: ListCursor = None,
+    limit: ListLimit = 50,
+) -> Page[WaitingInputOut]:
+    """Messages that wait for runs of the thread, in the order in which they will be read; with another
+    status those that do no more, oldest first."""
+    query = {"list": f"inputs of {thread_id}", "status": status.value}
+    thread = ThreadId(thread_id)
+    if status is InputStatus.PENDING:
+        after = cursors.decode_pair(query, cursor) or (0, 0)
+        waiting = await unread.waiting_page(desk, principal, thread, after=after, limit=limit + 1)
+        return Page[WaitingInputOut].of(
+            waiting,
+            limit,
+            show=waiting_input_out,
+            cursor=lambda each: cursors.encode_pair(query, (each.place, each.position)),
+        )
+    place = cursors.decode(query, cursor)
+    past = await unread.past_page(
+        desk,
+        principal,
+        thread,
+        status,
+        after=None if place is None else (place[0], InputId(place[1])),
+        limit=limit + 1,
+    )
+    return Page[WaitingInputOut].of(
+        past,
+        limit,
+        show=waiting_input_out,
+        cursor=lambda each: cursors.encode(query, each.created_at, each.id),
+    )
+
+
+@router.get("/inputs/{input_id}", responses=_not_here)
+async def read_an_input(
+    thread_id: Uuid, input_id: Uuid, response: Response, desk: DeskDep, principal: PrincipalDep
+) -> WaitingInputOut:
+    """A message that was sent, whatever has become of it: `consumed`, with its place in the log, means
+    that its run has read it."""
+    found = await unread.read(desk, principal, ThreadId(thread_id), InputId(input_id))
+    return _tagged(response, found)
+
+
+@router.patch(
+    "/inputs/{input_id}",
+    responses={413: {"model": Problem, "description": "Too large"}, **_changed_meanwhile},
+)
+async def change_an_input(
+    thread_id: Uuid,
+    input_id: Uuid,
+    body: InputChange,
+    response: Response,
+    desk: DeskDep,
+    principal: PrincipalDep,
+    key: KeyDep,
+    if_match: Annotated[
+        str, Header(pattern=_REVISION, description='The revision that is meant: `"1"`.')
+    ],
+) -> WaitingInputOut:
+    """Change a message that no run has read. It keeps its ids and its place."""
+    [message] = bounded([body.message], desk.limits.message_bytes)
+    changed = await unread.rewrite(
+        desk,
+        principal,
+        ThreadId(thread_id),
+        Seen(InputId(input_id), _revision(if_match)),
+        message,
+        once=None if key is None else Once(key, _as_changed),
+    )
+    return _tagged(response, changed)
+
+
+@router.delete("/inputs/{input_id}", status_code=204, responses=_changed_meanwhile)
+async def take_an_input_back(
+    thread_id: Uuid,
+    input_id: Uuid,
+    desk: DeskDep,
+    principal: PrincipalDep,
+    key: KeyDep,
+    if_match: Annotated[
+        str | None,
+        Header(pattern=_REVISION, description="Only if it still is at this revision."),
+    ] = None,
+) -> None:
+    """Take back a message that no run has read. A run that was to read nothing else is cancelled."""
+    await unread.take_back(
+        desk,
+        principal,
+        ThreadId(thread_id),
+        Seen(InputId(input_id), None if if_match is None else _revision(if_match)),
+        once=None if key is None else Once(key, _as_taken_back),
+    )
+
+
+@router.post("/inputs:reorder", responses=_changed_meanwhile)
+async def reorder_inputs(
+    thread_id: Uuid, body: ReorderIn, desk: DeskDep, principal: PrincipalDep, key: KeyDep
+) -> OrderOut:
+    """Put messages that no run has read in another order, and with them the runs that will."""
+    wanted = [Seen(InputId(each.id), each.revision) for each in body.inputs]
+    once = None if key is None else Once(key, _as_reordered)
+    return order_out(await reorder(desk, principal, ThreadId(thread_id), wanted, once=once))
+
+
+def _revision(if_match: str) -> int:
+    return int(if_match.strip('"'))
+
+
+def _tagged(response: Response, found: Input) -> WaitingInputOut:
+    response.headers["ETag"] = f'"{found.revision}"'
+    return waiting_input_out(found)
+
+
+def _as_changed(changed: Input) -> KeptAnswer:
+    return KeptAnswer(200, waiting_input_out(changed).model_dump_json())
+
+
+def _as_taken_back(_: None) -> KeptAnswer:
+    return KeptAnswer(204, "")
+
+
+def _as_reordered(reordered: Any) -> KeptAnswer:
+    return KeptAnswer(200, order_out(reordered).model_dump_json())

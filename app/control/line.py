@@ -1,0 +1,135 @@
+"""The line in front of a thread: a new run stands behind whatever occupies it, or makes that give way."""
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from app.clock import new_id
+from app.control.cancel import Interruption
+from app.control.desk import Desk
+from app.control.first_record import created_event, record_as_written
+from app.control.interrupt import interrupt, roll_back
+from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
+from app.control.reading import thread_not_found
+from app.control.steer import obstacle, steer
+from app.domain.errors import Conflict, TooMany
+from app.domain.ids import InputId, RunId
+from app.domain.principals import Principal
+from app.domain.runs import Created, NewRun, RunRecord, RunStatus
+from app.domain.threads import Thread
+from app.events.outgoing import Transaction
+from app.storage import deliveries, events, inputs, runs, threads
+from app.storage.runs import RunKey
+
+
+@dataclass(frozen=True, slots=True)
+class InLine:
+    """The run is accepted; a delivery or the end of another run will move it."""
+
+    record: RunRecord
+    to_claim: RunKey | None = None
+    """The run, when it can go on and no delivery says so."""
+    input_ids: tuple[InputId, ...] = ()
+    interrupted: Interruption | None = None
+    """The run that makes way for it, when its worker should hear of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The messages went to the run that occupies the thread: this is it."""
+
+    record: RunRecord
+    input_ids: tuple[InputId, ...]
+
+
+async def stand_in_line(
+    desk: Desk,
+    principal: Principal,
+    transaction: Transaction,
+    run: NewRun,
+    request: StartRequest,
+    *,
+    deliver: bool,
+) -> InLine | Joined | None:
+    """Create the run behind whatever occupies its thread, or join that; None when its id was taken
+    meanwhile."""
+    connection = transaction.connection
+    thread = await threads.lock(connection, run.tenant, run.thread_id)
+    if thread is None:
+        if request.if_thread_missing is IfThreadMissing.REJECT:
+            raise thread_not_found(run.thread_id)
+        await threads.create(connection, run.tenant, run.thread_id)
+        thread = await threads.lock(connection, run.tenant, run.thread_id)
+        if thread is None:
+            raise RuntimeError(f"thread {run.thread_id} can't be created")
+    if thread.is_occupied and request.on_active is OnActive.REJECT:
+        raise Conflict(
+            "thread_busy",
+            "Another run occupies this thread. Wait for it, cancel it, or start with "
+            'on_active "enqueue".',
+            active_run_id=thread.open_run_id,
+        )
+    if thread.open_run_id is not None and request.on_active is OnActive.STEER:
+        joined = await _join(transaction, run, thread.open_run_id)
+        if joined is not None:
+            return joined
+    line = await queue_up(desk, transaction, thread, run, deliver=deliver)
+    if line is None:
+        return None
+    match request.on_active:
+        case OnActive.INTERRUPT:
+            interrupted = await interrupt(transaction, principal, thread, run.id)
+        case OnActive.ROLLBACK:
+            interrupted = await roll_back(transaction, principal, thread, run.id)
+        case OnActive.ENQUEUE | OnActive.REJECT | OnActive.STEER:
+            return line
+        case _:
+            assert_never(request.on_active)
+    record = await runs.get(connection, run.tenant, run.id)
+    return replace(line, record=record or line.record, interrupted=interrupted)
+
+
+async def _join(transaction: Transaction, run: NewRun, open_run_id: RunId) -> Joined | None:
+    """Let the run that is there have the new one's messages; None when it reads nothing more."""
+    record = await runs.lock(transaction.connection, run.tenant, open_run_id)
+    if record is None or obstacle(record) is not None:
+        return None
+    return Joined(record, await steer(transaction, record, run.messages))
+
+
+async def queue_up(
+    desk: Desk, transaction: Transaction, thread: Thread, run: NewRun, *, deliver: bool
+) -> InLine | None:
+    """Create a run that nobody executes yet on a thread that is locked; None when its id is taken.
+
+    Whoever has room for the run itself needs no delivery; should it fail to claim it, the sweeper will.
+    """
+    connection = transaction.connection
+    occupied = thread.is_occupied
+    if thread.queue_length >= desk.limits.queue_per_thread:
+        raise TooMany(
+            "queue_full",
+            f"{thread.queue_length} runs queue for this thread already; try again when some are done.",
+        )
+    events_from = await events.next_seq(connection, run.tenant, run.thread_id)
+    position = thread.queue_length + 1 if occupied else 0
+    if not await runs.insert_created(
+        connection, run, admitted=not occupied, events_from=events_from, at=transaction.now
+    ):
+        return None
+    waiting = [(InputId(new_id()), message) for message in run.messages]
+    if waiting:
+        await inputs.queue(connection, run.tenant, run.thread_id, run.id, waiting)
+    changed = {"queue_length": thread.queue_length + 1} if occupied else {"open_run_id": run.id}
+    await threads.change(
+        connection, run.tenant, run.thread_id, {**changed, "latest_run_id": run.id}
+    )
+    key = RunKey(run.tenant, run.thread_id, run.id, 0)
+    if deliver and not occupied:
+        await deliveries.enqueue(connection, key)
+    created = created_event(run, RunStatus.CREATED, position=position)
+    transaction.say(run.tenant, run.thread_id, run.id, created)
+    record = record_as_written(
+        run, Created(not occupied), transaction.now, events_from, first_seq=None
+    )
+    input_ids = tuple(input_id for input_id, _ in waiting)
+    return InLine(record, None if deliver or occupied else key, input_ids)

@@ -1,0 +1,131 @@
+"""New runs: what a start asks for, checked and resolved, before it is known where it will run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.clock import new_id
+from app.control.capabilities import require_supported
+from app.control.desk import Desk
+from app.domain.backends import RootNeeds
+from app.domain.errors import Invalid
+from app.domain.ids import AgentId, RunId, Tenant, ThreadId
+from app.domain.inference import NO_OPTIONS, InferenceOptions, options_to_json
+from app.domain.json_values import JsonObject
+from app.domain.messages import Message
+from app.domain.principals import Principal
+from app.domain.runs import Lineage, NewRun
+from app.runtime.agent import Unresolvable
+from app.runtime.handoff import agent_at_work
+from app.storage import runs, threads
+from app.storage.database import Connection
+from app.tools.frontend import IN_REQUEST
+
+
+class OnActive(StrEnum):
+    """What to do when the thread is occupied."""
+
+    ENQUEUE = "enqueue"
+    REJECT = "reject"
+    INTERRUPT = "interrupt"
+    """The run that is there is cancelled; the new one stands in line behind those that do already."""
+    ROLLBACK = "rollback"
+    """As `interrupt`, and what it has added to the conversation doesn't count for those after it."""
+    STEER = "steer"
+    """The messages go to the run that is there."""
+
+
+class IfThreadMissing(StrEnum):
+    CREATE = "create"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """A start as a client asked for it; `digest` tells a repetition from another request.
+
+    Without an agent, the thread goes on with the one that was last at work on it.
+    """
+
+    agent_id: AgentId | None
+    thread_id: ThreadId
+    run_id: RunId | None
+    messages: tuple[Message, ...]
+    on_active: OnActive
+    if_thread_missing: IfThreadMissing
+    metadata: JsonObject
+    digest: str
+    traceparent: str | None = None
+    ticket_policy: JsonObject | None = None
+    """How long this run's tickets wait, and what happens then."""
+    overrides: InferenceOptions = NO_OPTIONS
+    frontend_tools: tuple[JsonObject, ...] = ()
+    """What the client can do itself: name, description and parameters of each."""
+
+
+async def agent_of_thread(connection: Connection, tenant: Tenant, request: StartRequest) -> AgentId:
+    """Who was last at work; where that is to be rolled back, who was before."""
+    thread = await threads.get(connection, tenant, request.thread_id)
+    if thread is not None and thread.open_run_id and request.on_active is OnActive.ROLLBACK:
+        occupant = await runs.get(connection, tenant, thread.open_run_id)
+        if occupant is not None:
+            return occupant.agent_id
+    if thread is not None and thread.latest_run_id is not None:
+        at_work = agent_at_work(await threads.state(connection, tenant, thread.id))
+        if at_work is not None:
+            return at_work[0]
+        latest = await runs.get(connection, tenant, RunId(thread.latest_run_id))
+        if latest is not None:
+            return latest.agent_id
+    raise Invalid(
+        "agent_required", "No agent was at work on this thread yet: say which one with agent_id."
+    )
+
+
+def new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: AgentId) -> NewRun:
+    run_id = request.run_id or RunId(new_id())
+    version = desk.roster.version(agent_id)
+    needs = RootNeeds(
+        overrides=request.overrides != NO_OPTIONS, frontend_tools=bool(request.frontend_tools)
+    )
+    require_supported(desk, agent_id, needs)
+    return NewRun(
+        tenant=principal.tenant,
+        id=run_id,
+        thread_id=request.thread_id,
+        agent_id=agent_id,
+        agent_version=version,
+        messages=request.messages,
+        request={
+            "origin": "User",
+            "input_message_ids": [message.id for message in request.messages],
+            "input_message_count": len(request.messages),
+            **({} if request.ticket_policy is None else {"ticket_policy": request.ticket_policy}),
+            **_overrides(request),
+            **({IN_REQUEST: list(request.frontend_tools)} if request.frontend_tools else {}),
+        },
+        request_digest=request.digest,
+        metadata=request.metadata,
+        started_by=principal.subject,
+        lineage=Lineage(run_id),
+        traceparent=request.traceparent,
+    )
+
+
+def _overrides(request: StartRequest) -> JsonObject:
+    if request.overrides == NO_OPTIONS:
+        return {}
+    return {"overrides": options_to_json(request.overrides)}
+
+
+async def check_names(desk: Desk, run: NewRun, offered: Sequence[JsonObject]) -> None:
+    """A client's tool must not stand for one of the agent's own."""
+    agent = await desk.roster.resolve(run.tenant, run.agent_id, run.agent_version)
+    own = () if isinstance(agent, Unresolvable) else agent.tools
+    taken = sorted({each["name"] for each in offered} & set(own))
+    if taken:
+        raise Invalid(
+            "frontend_tool_taken",
+            f"The agent has tools of its own called {', '.join(taken)}. Rename the frontend tools.",
+            names=taken,
+        )

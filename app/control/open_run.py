@@ -1,0 +1,116 @@
+"""Resume the open run: messages that let a run go on which waits for exactly that.
+
+A ticket is an authorization boundary: a message never lets a call pass. It answers one kind of ticket
+only, a tool's own question to whoever talks with the agent, where the answer is the call's result and
+nothing is run by it. Whatever else a run waits for is decided by a decision.
+"""
+
+from collections.abc import Sequence
+
+from app.control.decide import DecisionRequest, answer
+from app.control.desk import Desk
+from app.control.steer import obstacle, steer
+from app.domain.decisions import Action, Answer
+from app.domain.errors import Conflict, Invalid
+from app.domain.ids import InputId
+from app.domain.messages import Message, Role
+from app.domain.principals import Principal, Scope
+from app.domain.runs import RunRecord, Waiting, WaitingReason
+from app.domain.tickets import Ticket, TicketKind, TicketStatus, ticket_to_json
+from app.events.outgoing import Transaction
+from app.storage import deliveries, tickets
+from app.storage.runs import RunKey
+
+
+async def resume_open_run(
+    desk: Desk,
+    principal: Principal,
+    transaction: Transaction,
+    record: RunRecord,
+    messages: Sequence[Message],
+    *,
+    deliver: bool,
+) -> tuple[tuple[InputId, ...], RunKey | None]:
+    """Let a waiting run read messages and go on, or refuse; the caller has locked its thread and it.
+
+    Returns what the messages are called until they are read and, where no delivery says that it goes on,
+    the run.
+    """
+    if (why_not := obstacle(record)) is not None:
+        raise why_not
+    if not isinstance(record.state, Waiting):
+        raise Conflict(
+            "run_not_waiting",
+            f'The run is {record.status.value}, and waits for nobody. Send the messages with mode "steer" '
+            'or "queue".',
+            run_id=record.id,
+        )
+    match record.state.reason:
+        case WaitingReason.BACKGROUND_TASKS:
+            return await steer(transaction, record, messages), None
+        case WaitingReason.AGENT_VERSION_UNAVAILABLE:
+            raise Conflict(
+                "agent_version_unavailable", f"{record.state.message}; only it can go on."
+            )
+        case WaitingReason.CHILD_RUNS:
+            raise Conflict(
+                "run_not_waiting",
+                "The run waits for runs that it has started, and for nobody else. A message with mode "
+                '"steer" is read when it goes on.',
+                run_id=record.id,
+            )
+        case _:
+            pass
+    all_tickets = await tickets.of_run(transaction.connection, record.tenant, record.id)
+    still_open = [ticket for ticket in all_tickets if ticket.status is TicketStatus.OPEN]
+    input_ids = await steer(transaction, record, messages)
+    if not still_open:
+        # Answered or expired by now: it is on its way.
+        return input_ids, None
+    question = _the_question(still_open)
+    principal.require(Scope.DECISIONS_WRITE)
+    request = DecisionRequest(
+        ticket=question.key,
+        answer=Answer(action=Action.RESPOND, result=_text(messages)),
+        decision_id=None,
+        args_digest=None,
+    )
+    await answer(desk, principal, transaction, record, all_tickets, [request])
+    key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
+    if deliver:
+        await deliveries.enqueue(transaction.connection, key)
+    return input_ids, None if deliver else key
+
+
+def _the_question(still_open: Sequence[Ticket]) -> Ticket:
+    """The one ticket that a message can answer, if nothing else is open."""
+    match still_open:
+        case [Ticket(kind=TicketKind.INPUT) as question] if question.terms.approvers is None:
+            return question
+        case _:
+            raise Conflict(
+                "decisions_needed",
+                "The run waits for decisions, which a message can't stand for. Answer its tickets; a "
+                'message with mode "steer" is read when it goes on.',
+                tickets=[
+                    {
+                        name: value
+                        for name, value in ticket_to_json(ticket).items()
+                        if name in ("id", "ticket_id", "kind", "tool_name", "allowed_actions")
+                    }
+                    for ticket in still_open
+                ],
+            )
+
+
+def _text(messages: Sequence[Message]) -> str:
+    """What a person has said in them."""
+    said = "\n\n".join(
+        message.text for message in messages if message.role is Role.USER and message.text
+    )
+    if not said:
+        raise Invalid(
+            "answer_without_text",
+            "The run waits for an answer in words, and no message of a user has text.",
+        )
+    return said

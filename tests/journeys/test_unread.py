@@ -1,0 +1,342 @@
+"""The journey of messages that wait to be read: seen, changed, put in order, taken back."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.support.conversations import said, texts
+from tests.support.invariants import broken_invariants
+from tests.support.problems import the_problem
+from tests.support.streams import Client, types_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_waits_is_listed_and_can_be_taken_back(both: tuple[Client, Client]) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(run["run_id"])
+    to_run, thread = f"/v1/runs/{run['run_id']}/inputs", f"/v1/threads/{run['thread_id']}"
+    sent = [await here.post(to_run, said(text), 202) for text in ("one", "two", "three")]
+    behind = await here.post(f"{thread}/messages", said("four", "queue"), 202)
+    ids = [one["input_ids"][0] for one in [*sent, behind]]
+    page = await there.get(f"{thread}/inputs", limit=3)
+    rest = await there.get(f"{thread}/inputs", limit=3, cursor=page["next_cursor"])
+    items = [*page["items"], *rest["items"]]
+    assert [item["id"] for item in items] == ids
+    assert [item["run_id"] for item in items] == [run["run_id"]] * 3 + [behind["run_id"]]
+    assert items[0]["message"]["content"] == [{"type": "text", "text": "one"}]
+    assert (await there.http.delete(f"{thread}/inputs/{ids[1]}")).status_code == 204
+    again = await there.http.delete(f"{thread}/inputs/{ids[1]}")
+    the_problem(again, 404, "input_not_found")
+    await here.decide(waiting, "approve")
+    assert (await here.settled(behind["run_id"]))["outcome"] == "succeeded"
+    users = [text for role, text in await texts(there, run["thread_id"]) if role == "user"]
+    assert users[1:] == ["one", "three", "four"]
+    assert (await here.get(f"{thread}/inputs"))["items"] == []
+    taken = (await here.get(f"{thread}/inputs", status="consumed"))["items"]
+    assert [item["id"] for item in taken] == [ids[0], ids[2], ids[3]]
+    log = (await here.get(f"{thread}/messages"))["items"]
+    assert [message["id"] for message in log if message["seq"] == taken[0]["seq"]] == [
+        taken[0]["message"]["id"]
+    ]
+    late = await there.http.delete(f"{thread}/inputs/{ids[0]}")
+    the_problem(late, 409, "already_consumed")
+    unknown = await there.http.delete(f"{thread}/inputs/{uuid4()}")
+    the_problem(unknown, 404, "input_not_found")
+
+
+async def test_what_waits_can_be_changed_by_whoever_has_seen_it(
+    both: tuple[Client, Client],
+) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(run["run_id"])
+    told = await here.post(f"/v1/runs/{run['run_id']}/inputs", said("one"), 202)
+    path = f"/v1/threads/{run['thread_id']}/inputs"
+    [item] = (await there.get(path))["items"]
+
+    async def change(text: str, revision: int) -> httpx2.Response:
+        return await there.http.patch(
+            f"{path}/{told['input_ids'][0]}",
+            json={"message": {"role": "user", "content": text}},
+            headers={"If-Match": f'"{revision}"'},
+        )
+
+    changed = await change("two", item["revision"])
+    assert (changed.status_code, changed.headers["etag"]) == (200, '"2"')
+    assert changed.json()["message"]["id"] == item["message"]["id"]
+    the_problem(await change("three", item["revision"]), 412, "revision_mismatch")
+    the_problem(await change("", 2), 422, "message_empty")
+    await here.decide(waiting, "approve")
+    await here.settled(run["run_id"])
+    heard = await texts(here, run["thread_id"])
+    assert [text for role, text in heard if role == "user"][1:] == ["two"]
+    the_problem(await change("four", 2), 409, "already_consumed")
+
+
+async def test_a_run_with_nothing_left_to_read_is_cancelled(both: tuple[Client, Client]) -> None:
+    here, there = both
+    first = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(first["run_id"])
+    thread = f"/v1/threads/{first['thread_id']}"
+    behind = await here.post(f"{thread}/messages", said("never mind", "queue"), 202)
+    [input_id] = behind["input_ids"]
+    assert (await there.http.delete(f"{thread}/inputs/{input_id}")).status_code == 204
+    assert (await here.run(behind["run_id"]))["outcome"] == "cancelled"
+    assert (await here.get(thread))["queue_length"] == 0
+    await here.decide(waiting, "approve")
+    assert (await here.settled(first["run_id"]))["outcome"] == "succeeded"
+
+
+async def test_what_is_taken_back_is_not_read_by_a_retry(both: tuple[Client, Client]) -> None:
+    here, there = both
+    first = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(first["run_id"])
+    thread = f"/v1/threads/{first['thread_id']}"
+    behind = await here.post(f"{thread}/messages", said("keep", "queue"), 202)
+    path = f"/v1/runs/{behind['run_id']}"
+    [more] = (await here.post(f"{path}/inputs", said("drop"), 202))["input_ids"]
+    assert (await there.http.delete(f"{thread}/inputs/{more}")).status_code == 204
+    await there.post(f"{path}/cancel")
+    [left] = (await here.get(f"{thread}/inputs", status="retracted"))["items"]
+    assert [left["id"]] == behind["input_ids"]
+    retried = await here.post(f"{path}/retry", {}, 202)
+    await here.decide(waiting, "approve")
+    assert (await here.settled(retried["run_id"]))["outcome"] == "succeeded"
+    users = [text for role, text in await texts(there, first["thread_id"]) if role == "user"]
+    assert users[1:] == ["keep"]
+
+
+async def test_what_is_taken_back_is_not_answered(both: tuple[Client, Client]) -> None:
+    """At any moment: a message is read and answered, or neither."""
+
+    async def race(n: int) -> None:
+        run = await both[0].start("quick", "hello")
+        path, thread = f"/v1/runs/{run['run_id']}/inputs", f"/v1/threads/{run['thread_id']}"
+        sent = await both[n % 2].http.post(path, json=said("more"))
+        gone = False
+        if sent.status_code == 202:
+            [input_id] = sent.json()["input_ids"]
+            gone = (await both[1].http.delete(f"{thread}/inputs/{input_id}")).status_code == 204
+        assert (await both[0].settled(run["run_id"]))["outcome"] == "succeeded"
+        roles = [role for role, _ in await texts(both[1], run["thread_id"])]
+        asked = 1 + (sent.status_code == 202 and not gone)
+        assert roles.count("user") == asked
+        # Read at once, both may have one answer; nothing is answered twice.
+        assert roles[-1] == "assistant"
+        assert 1 <= roles.count("assistant") <= asked
+
+    for _ in range(3):
+        await asyncio.gather(*(race(n) for n in range(16)))
+
+
+async def test_what_becomes_of_a_message_is_said(both: tuple[Client, Client]) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(run["run_id"])
+    path, thread = f"/v1/runs/{run['run_id']}/inputs", f"/v1/threads/{run['thread_id']}"
+    ids = [(await here.post(path, said(text), 202))["input_ids"][0] for text in ("one", "two")]
+    items = (await there.get(f"{thread}/inputs"))["items"]
+    messages = {item["id"]: item["message"]["id"] for item in items}
+    body = {"message": {"role": "user", "content": "three"}}
+    await there.http.patch(f"{thread}/inputs/{ids[1]}", json=body, headers={"If-Match": '"1"'})
+    await put_in_order(there, thread, {"id": ids[1], "revision": 2}, {"id": ids[0], "revision": 1})
+    await there.http.delete(f"{thread}/inputs/{ids[0]}")
+    await here.decide(waiting, "approve")
+    await here.settled(run["run_id"])
+    log = await there.log(f"/v1/runs/{run['run_id']}")
+    envelope = ("seq", "ts", "thread_id", "run_id")
+    said_of_them = [
+        {name: value for name, value in event.items() if name not in envelope}
+        for event in log
+        if event["event_type"].startswith("input")
+    ]
+    [read] = [
+        item["seq"] for item in (await here.get(f"{thread}/inputs", status="consumed"))["items"]
+    ]
+    assert said_of_them == [
+        *(
+            {"event_type": "input_queued", "input_id": id_, "message_id": messages[id_]}
+            for id_ in ids
+        ),
+        {
+            "event_type": "input_changed",
+            "input_id": ids[1],
+            "message_id": messages[ids[1]],
+            "revision": 2,
+        },
+        {"event_type": "inputs_reordered", "input_ids": [ids[1], ids[0]], "position": 0},
+        {"event_type": "input_retracted", "input_id": ids[0], "message_id": messages[ids[0]]},
+        {
+            "event_type": "input_delivered",
+            "input_id": ids[1],
+            "message_id": messages[ids[1]],
+            "message_seq": read,
+        },
+    ]
+
+
+# --- in order -------------------------------------------------------------------------------------
+
+
+async def put_in_order(client: Client, thread: str, *inputs: dict[str, Any]) -> httpx2.Response:
+    return await client.http.post(f"{thread}/inputs:reorder", json={"inputs": list(inputs)})
+
+
+def seen(*items: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"id": item["id"], "revision": item["revision"]} for item in items]
+
+
+async def test_what_waits_is_read_in_the_order_it_was_put_in(
+    both: tuple[Client, Client], shared_database_url: str
+) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(run["run_id"])
+    thread = f"/v1/threads/{run['thread_id']}"
+    for text in ("a1", "a2"):
+        await here.post(f"/v1/runs/{run['run_id']}/inputs", said(text), 202)
+    runs = [
+        (await here.post(f"{thread}/messages", said(text, "queue"), 202))["run_id"]
+        for text in ("b", "c1", "d")
+    ]
+    await here.post(f"/v1/runs/{runs[1]}/inputs", said("c2"), 202)
+    a1, a2, b, c1, c2, d = (await there.get(f"{thread}/inputs"))["items"]
+    put = await put_in_order(there, thread, *seen(a2, a1, d, c2, c1, b))
+    assert put.status_code == 200
+    expected = ["a2", "a1", "d", "c2", "c1", "b"]
+    page = await here.get(f"{thread}/inputs", limit=4)
+    rest = await here.get(f"{thread}/inputs", limit=4, cursor=page["next_cursor"])
+    items = [*page["items"], *rest["items"]]
+    assert [item["message"]["content"][0]["text"] for item in items] == expected
+    assert {item["revision"] for item in items} == {2}
+    assert put.json()["items"] == [
+        {"id": item["id"], "run_id": item["run_id"], "revision": item["revision"]} for item in items
+    ]
+    why = (await here.get(f"/v1/runs/{runs[0]}/explain"))["reasons"]
+    assert "3" in str(why)
+    late = await there.post(f"{thread}/messages", said("e", "queue"), 202)
+    await here.decide(waiting, "approve")
+    assert (await here.settled(late["run_id"]))["outcome"] == "succeeded"
+    users = [text for role, text in await texts(there, run["thread_id"]) if role == "user"]
+    assert users[1:] == [*expected, "e"]
+    log = await there.log(thread)
+    begun = [event["run_id"] for event in log if event["event_type"] == "run_start"]
+    assert list(dict.fromkeys(begun)) == [
+        run["run_id"],
+        *(runs[2], runs[1], runs[0]),
+        late["run_id"],
+    ]
+    moved = [event for event in log if event["event_type"] == "inputs_reordered"]
+    assert [(event["run_id"], event["position"]) for event in moved] == [
+        (run["run_id"], 0),
+        (runs[2], 1),
+        (runs[1], 2),
+        (runs[0], 3),
+    ]
+    assert await broken_invariants(shared_database_url) == {}
+
+
+async def test_an_order_that_can_not_be_is_refused(both: tuple[Client, Client]) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    waiting = await here.settled(run["run_id"])
+    thread = f"/v1/threads/{run['thread_id']}"
+    await here.post(f"/v1/runs/{run['run_id']}/inputs", said("a"), 202)
+    b = await here.post(f"{thread}/messages", said("b1", "queue"), 202)
+    await here.post(f"/v1/runs/{b['run_id']}/inputs", said("b2"), 202)
+    last = await here.post(f"{thread}/messages", said("c", "queue"), 202)
+    a, b1, b2, c = before = (await there.get(f"{thread}/inputs"))["items"]
+    for order in ([b1, a], [c, a], [b1, c, b2]):
+        refused = await put_in_order(there, thread, *seen(*order))
+        the_problem(refused, 422, "order_impossible")
+    [stale] = seen({**c, "revision": 7})
+    refused = await put_in_order(there, thread, stale, *seen(b1, b2))
+    assert the_problem(refused, 412, "revision_mismatch")["input_id"] == c["id"]
+    assert (await here.get(f"{thread}/inputs"))["items"] == before
+    await here.decide(waiting, "approve")
+    await here.settled(last["run_id"])
+    refused = await put_in_order(there, thread, *seen(c, b1, b2))
+    the_problem(refused, 409, "already_consumed")
+
+
+async def test_of_two_who_put_it_in_order_at_once_one_sees_what_the_other_did(
+    both: tuple[Client, Client],
+) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    await here.settled(run["run_id"])
+    thread = f"/v1/threads/{run['thread_id']}"
+    for text in ("one", "two", "three"):
+        await here.post(f"/v1/runs/{run['run_id']}/inputs", said(text), 202)
+    one, two, three = (await there.get(f"{thread}/inputs"))["items"]
+    answers = await asyncio.gather(
+        put_in_order(here, thread, *seen(three, two, one)),
+        put_in_order(there, thread, *seen(two, three, one)),
+    )
+    assert sorted(answer.status_code for answer in answers) == [200, 412]
+    await there.post(f"{thread}/cancel")
+
+
+# --- revisions and keys ---------------------------------------------------------------------------
+
+
+async def test_a_message_is_taken_back_as_it_was_seen(both: tuple[Client, Client]) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    await here.settled(run["run_id"])
+    thread = f"/v1/threads/{run['thread_id']}"
+    told = await here.post(f"/v1/runs/{run['run_id']}/inputs", said("one"), 202)
+    path = f"{thread}/inputs/{told['input_ids'][0]}"
+    found = await there.http.get(path)
+    assert (found.status_code, found.headers["etag"]) == (200, '"1"')
+    assert found.json()["status"] == "pending"
+    body = {"message": {"role": "user", "content": "two"}}
+    await there.http.patch(path, json=body, headers={"If-Match": '"1"'})
+    refused = await here.http.delete(path, headers={"If-Match": '"1"'})
+    the_problem(refused, 412, "revision_mismatch")
+    for nonsense in ("1", "*", '"one"'):
+        refused = await here.http.delete(path, headers={"If-Match": nonsense})
+        the_problem(refused, 422, "invalid_request")
+    assert (await here.http.delete(path, headers={"If-Match": '"2"'})).status_code == 204
+    the_problem(await there.http.get(path), 404, "input_not_found")
+    await there.post(f"{thread}/cancel")
+
+
+async def test_what_is_done_to_a_message_is_done_once_under_a_key(
+    both: tuple[Client, Client],
+) -> None:
+    here, there = both
+    run = await here.start("quick", 'CALL risky {"what": "it"}')
+    await here.settled(run["run_id"])
+    thread = f"/v1/threads/{run['thread_id']}"
+    told = await here.post(f"/v1/runs/{run['run_id']}/inputs", said("one"), 202)
+    more = await here.post(f"/v1/runs/{run['run_id']}/inputs", said("two"), 202)
+    one, two = told["input_ids"][0], more["input_ids"][0]
+    order = {"inputs": [{"id": two, "revision": 1}, {"id": one, "revision": 2}]}
+    body = {"message": {"role": "user", "content": "three"}}
+    requests: list[tuple[str, str, dict[str, Any] | None]] = [
+        ("PATCH", f"{thread}/inputs/{one}", body),
+        ("POST", f"{thread}/inputs:reorder", order),
+        ("DELETE", f"{thread}/inputs/{two}", None),
+    ]
+    for method, path, content in requests:
+        headers = {"Idempotency-Key": str(uuid4())}
+        if method == "PATCH":
+            headers["If-Match"] = '"1"'
+        first, again = [
+            await client.http.request(method, path, json=content, headers=headers)
+            for client in both
+        ]
+        assert first.status_code in (200, 204), first.text
+        assert (again.status_code, again.content) == (first.status_code, first.content)
+        assert again.headers["idempotency-replayed"] == "true"
+        assert "idempotency-replayed" not in first.headers
+    types = types_of(await there.log(f"/v1/runs/{run['run_id']}"))
+    for event_type in ("input_changed", "inputs_reordered", "input_retracted"):
+        assert types.count(event_type) == 1
+    await there.post(f"{thread}/cancel")
