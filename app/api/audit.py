@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from app.api.schemas.audit import AuditOut, case_out, lines_of
-from app.api.schemas.common import Instant, Problem, Uuid
+from app.api.schemas.common import Instant, Uuid
 from app.control import audit
 from app.control.desk import Desk
 from app.domain.ids import RunId
@@ -15,13 +15,14 @@ from app.domain.json_values import compact
 from app.domain.principals import Principal, Scope
 from app.domain.times import Period
 from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.refusals import refusals
 
 router = APIRouter(prefix="/v1", tags=["audit"])
 
 LINES = "application/x-ndjson"
 
 
-@router.get("/runs/{run_id}/audit", responses={404: {"model": Problem, "description": "Not here"}})
+@router.get("/runs/{run_id}/audit", responses=refusals("run_not_found"))
 async def audit_a_run(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> AuditOut:
     """Each call that was held back: who answered what and why, whose answers were refused, and what
     the call came to."""

@@ -1,10 +1,10 @@
 """Inputs over HTTP: messages for a run that is there, by run and by thread."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Uuid
+from app.api.schemas.common import ListCursor, ListLimit, Page, Uuid
 from app.api.schemas.inputs import (
     InputChange,
     InputsAcceptedOut,
@@ -28,18 +28,21 @@ from app.domain.principals import Principal
 from app.transport import cursors
 from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
 from app.transport.headers import traceparent
+from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
 router = APIRouter(prefix="/v1")
-_problems: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "Not here"},
-    409: {"model": Problem, "description": "The run has ended, or is being cancelled"},
-    413: {"model": Problem, "description": "Too large"},
-    429: {"model": Problem, "description": "Too much waits for the run or the thread"},
-}
+_OF_MESSAGES = ("message_empty", "message_too_large")
 
 
-@router.post("/runs/{run_id}/inputs", status_code=202, responses=_problems, tags=["runs"])
+@router.post(
+    "/runs/{run_id}/inputs",
+    status_code=202,
+    responses=refusals(
+        "run_not_found", "run_finished", "not_steerable", "queue_full", *_OF_MESSAGES
+    ),
+    tags=["runs"],
+)
 async def send_messages_to_a_run(
     run_id: Uuid,
     body: InputsIn,
@@ -61,7 +64,12 @@ async def send_messages_to_a_run(
 
 
 @router.post(
-    "/threads/{thread_id}/messages", status_code=202, responses=_problems, tags=["threads"]
+    "/threads/{thread_id}/messages",
+    status_code=202,
+    responses=refusals(
+        "thread_not_found", "agent_not_found", "agent_required", "queue_full", *_OF_MESSAGES
+    ),
+    tags=["threads"],
 )
 async def send_messages_to_a_thread(
     thread_id: Uuid,
@@ -86,10 +94,7 @@ async def send_messages_to_a_thread(
 
 @router.get(
     "/threads/{thread_id}/inputs",
-    responses={
-        400: {"model": Problem, "description": "Bad cursor"},
-        404: {"model": Problem, "description": "Not here"},
-    },
+    responses=refusals("thread_not_found"),
     tags=["threads"],
 )
 async def list_inputs(
@@ -124,12 +129,14 @@ async def list_inputs(
 
 @router.patch(
     "/threads/{thread_id}/inputs/{input_id}",
-    responses={
-        404: {"model": Problem, "description": "Not here"},
-        409: {"model": Problem, "description": "Its run has taken it, or has ended without"},
-        412: {"model": Problem, "description": "It was changed meanwhile"},
-        413: {"model": Problem, "description": "Too large"},
-    },
+    responses=refusals(
+        "thread_not_found",
+        "input_not_found",
+        "already_consumed",
+        "input_retracted",
+        "revision_mismatch",
+        *_OF_MESSAGES,
+    ),
     tags=["threads"],
 )
 async def change_an_input(
@@ -160,10 +167,7 @@ async def change_an_input(
 @router.delete(
     "/threads/{thread_id}/inputs/{input_id}",
     status_code=204,
-    responses={
-        404: {"model": Problem, "description": "Not here"},
-        409: {"model": Problem, "description": "Its run has taken it"},
-    },
+    responses=refusals("thread_not_found", "input_not_found", "already_consumed"),
     tags=["threads"],
 )
 async def take_an_input_back(
