@@ -1,6 +1,7 @@
 """The audit over HTTP: of one run, and of a period as lines of JSON."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -48,9 +49,19 @@ async def export_the_audit(
     ticket stand together, the oldest ticket first; periods that adjoin have each line once."""
     principal.require(Scope.RUNS_READ)
     period = Period(begin, end or desk.clock.now())
-    return StreamingResponse(_lines(desk, principal, period), media_type=LINES)
+    lines = _lines(desk, principal, period)
+    # What goes wrong at once is still told as a problem; later the body can only break off.
+    first = await anext(lines, "")
+    return StreamingResponse(_after(first, lines), media_type=LINES)
 
 
 async def _lines(desk: Desk, principal: Principal, period: Period) -> AsyncGenerator[str]:
     async for cases in audit.export(desk, principal, period):
         yield "".join(f"{compact(line)}\n" for case in cases for line in lines_of(case, period))
+
+
+async def _after(first: str, lines: AsyncGenerator[str]) -> AsyncGenerator[str]:
+    async with aclosing(lines):
+        yield first
+        async for more in lines:
+            yield more

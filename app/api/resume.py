@@ -26,7 +26,6 @@ _OF_DECISIONS = (
     "approver_not_allowed",
     "already_voted",
     "decision_id_conflict",
-    "action_not_allowed",
     "arguments_invalid",
     "response_schema_violation",
     "agent_version_unavailable",

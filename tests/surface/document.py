@@ -1,6 +1,7 @@
 """The OpenAPI document, as the snapshot has it: every operation, and each answer that it may give."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,18 @@ def declared() -> Iterator[Declared]:
         for status, response in operation["responses"].items():
             for code in codes_of(response) or [""]:
                 yield Declared(f"{method} {path}", int(status), code)
+
+
+def declares(method: str, path: str, status: int, code: str) -> bool:
+    """Whether the operation behind an address may refuse like this; of no operation nothing is said."""
+    found = [
+        operation
+        for known_method, known_path, operation in operations()
+        if known_method == method and re.fullmatch(re.sub(r"{\w+}", "[^/]+", known_path), path)
+    ]
+    return not found or any(
+        code in codes_of(one["responses"].get(str(status), {})) for one in found
+    )
 
 
 def codes_of(response: dict[str, Any]) -> list[str]:
