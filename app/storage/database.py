@@ -195,6 +195,8 @@ def _engine(dsn: str, options: DatabaseOptions) -> AsyncEngine:
         "postgresql+asyncpg://",
         async_creator=connect,
         connect_args=connect_args,
+        # What is stored may be anybody's secret: an error names the statement alone.
+        hide_parameters=True,
         pool_size=options.pool_size,
         max_overflow=0,
         pool_recycle=1800,

@@ -23,6 +23,7 @@ PROBLEM = "application/problem+json"
 
 STATUS: Mapping[type[errors.Refusal], int] = {
     errors.Invalid: 422,
+    errors.Unreadable: 400,
     errors.BadCursor: 400,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
