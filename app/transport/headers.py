@@ -65,12 +65,6 @@ async def require_readable(request: Request) -> None:
             f"The body is {media_type[:100] or 'of no declared type'}. Send JSON, with Content-Type: "
             "application/json.",
         )
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if has_body and encoding != "identity":
-        raise UnsupportedMedia(
-            "unsupported_media_type",
-            f"The body's Content-Encoding is {encoding[:100]}. Send it as it is.",
-        )
     if has_body:
         _require_names_once(await request.body())
 
