@@ -31,6 +31,7 @@ from app.transport.headers import require_readable
 from app.transport.openapi import declare_security
 from app.transport.polls import LongPolls
 from app.transport.queries import require_known_query
+from app.transport.refusals import declare_refusals
 from app.transport.sse import StreamOptions
 from app.wiring import House
 
@@ -41,18 +42,15 @@ Start a run, follow its events, answer the tickets that it opens. Every error is
 `application/problem+json` with a stable `code`. Every list is `{items, next_cursor, has_more}`.
 Streams are Server-Sent Events: reconnect with `Last-Event-ID` and miss nothing.
 """
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    401: {"model": Problem, "description": "No key that is known"},
-    403: {"model": Problem, "description": "Not allowed"},
-    422: {"model": Problem, "description": "Invalid request"},
-}
 
 
 class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """Says who is let in, too: the framework can't read that off the routes."""
+        """Says who is let in, and by which codes others are refused: no framework could know that."""
         if self.openapi_schema is None:
-            declare_security(super().openapi(), is_keyless=self.state.doorkeeper.is_keyless)
+            document = super().openapi()
+            declare_security(document, is_keyless=self.state.doorkeeper.is_keyless)
+            declare_refusals(document, Problem.model_json_schema(), errors.PROBLEM)
         return super().openapi()
 
 
@@ -91,6 +89,6 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
         agents,
         stream_tokens,
     ):
-        app.include_router(face.router, responses=_REFUSALS, dependencies=strictly)
+        app.include_router(face.router, dependencies=strictly)
     app.include_router(health.router)
     return app

@@ -78,6 +78,12 @@ class Settings(BaseSettings):
     stream_send_timeout: float = Field(
         30.0, gt=0, description="A client that takes nothing for so long is cut off."
     )
+    client_patience: float = Field(
+        30.0,
+        gt=0,
+        description="A request that hasn't come whole by then is refused, and an answer of which "
+        "nothing is taken for so long is given up.",
+    )
     log_poll: float = Field(
         2.0, gt=0, description="How often followed threads are checked for lost hints."
     )

@@ -1,6 +1,7 @@
 """What is measured and how it is logged: the names of all counters, and the set-up of structlog."""
 
 import logging
+import re
 import sys
 
 import structlog
@@ -79,6 +80,9 @@ retention_failures = Counter(
 streams_open = Gauge("holdfast_streams_open", "Event streams that clients hold open.")
 decisions = Counter("holdfast_decisions_total", "Decisions that took effect.", ["action"])
 
+_STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_SEVERAL_LINES = frozenset({"exception", "stack"})
+
 
 def set_up_logging(level: str, *, as_json: bool) -> None:
     """One line per event on stderr; other libraries' records go the same way."""
@@ -110,6 +114,7 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
+                *([] if as_json else [_contained]),
                 renderer,
             ],
         )
@@ -119,3 +124,21 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
     root.setLevel(level.upper())
     for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "asyncio", "alembic", "pgqueuer"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+
+
+def _contained(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Whatever others have put into a line, it stays that line, and steers nobody's terminal.
+
+    A traceback has lines of its own, all of them indented: none can pass for another entry.
+    """
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            lines = (
+                value.rstrip("\n").split("\n") if key in _SEVERAL_LINES else [value.rstrip("\n")]
+            )
+            event[key] = "\n    ".join(_STEERS.sub(_spelled, line) for line in lines)
+    return event
+
+
+def _spelled(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()

@@ -2,13 +2,14 @@
 
 from fastapi import APIRouter
 
-from app.api.schemas.common import Answer, Page, Problem
+from app.api.schemas.common import Answer, Page
 from app.control.desk import Desk
 from app.domain.agents import AgentSpec
 from app.domain.errors import NotFound
 from app.domain.ids import AgentId
 from app.domain.principals import Scope
 from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.refusals import refusals
 
 router = APIRouter(prefix="/v1/agents", tags=["agents"])
 
@@ -31,7 +32,7 @@ async def list_agents(desk: DeskDep, principal: PrincipalDep) -> Page[AgentOut]:
     return Page[AgentOut](items=agents, next_cursor=None, has_more=False)
 
 
-@router.get("/{agent_id}", responses={404: {"model": Problem, "description": "Not here"}})
+@router.get("/{agent_id}", responses=refusals("agent_not_found"))
 async def read_an_agent(agent_id: str, desk: DeskDep, principal: PrincipalDep) -> AgentOut:
     principal.require(Scope.RUNS_READ)
     spec = desk.roster.specs.get(AgentId(agent_id))

@@ -1,13 +1,14 @@
 """The audit over HTTP: of one run, and of a period as lines of JSON."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from app.api.schemas.audit import AuditOut, case_out, lines_of
-from app.api.schemas.common import Instant, Problem, Uuid
+from app.api.schemas.common import Instant, Uuid
 from app.control import audit
 from app.control.desk import Desk
 from app.domain.ids import RunId
@@ -15,13 +16,14 @@ from app.domain.json_values import compact
 from app.domain.principals import Principal, Scope
 from app.domain.times import Period
 from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.refusals import refusals
 
 router = APIRouter(prefix="/v1", tags=["audit"])
 
 LINES = "application/x-ndjson"
 
 
-@router.get("/runs/{run_id}/audit", responses={404: {"model": Problem, "description": "Not here"}})
+@router.get("/runs/{run_id}/audit", responses=refusals("run_not_found"))
 async def audit_a_run(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> AuditOut:
     """Each call that was held back: who answered what and why, whose answers were refused, and what
     the call came to."""
@@ -47,9 +49,19 @@ async def export_the_audit(
     ticket stand together, the oldest ticket first; periods that adjoin have each line once."""
     principal.require(Scope.RUNS_READ)
     period = Period(begin, end or desk.clock.now())
-    return StreamingResponse(_lines(desk, principal, period), media_type=LINES)
+    lines = _lines(desk, principal, period)
+    # What goes wrong at once is still told as a problem; later the body can only break off.
+    first = await anext(lines, "")
+    return StreamingResponse(_after(first, lines), media_type=LINES)
 
 
 async def _lines(desk: Desk, principal: Principal, period: Period) -> AsyncGenerator[str]:
     async for cases in audit.export(desk, principal, period):
         yield "".join(f"{compact(line)}\n" for case in cases for line in lines_of(case, period))
+
+
+async def _after(first: str, lines: AsyncGenerator[str]) -> AsyncGenerator[str]:
+    async with aclosing(lines):
+        yield first
+        async for more in lines:
+            yield more

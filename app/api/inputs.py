@@ -1,10 +1,8 @@
 """Inputs over HTTP: messages for a run that is there, by run and by thread."""
 
-from typing import Any
-
 from fastapi import APIRouter, Request, Response
 
-from app.api.schemas.common import Problem, Uuid
+from app.api.schemas.common import Uuid
 from app.api.schemas.inputs import (
     InputsAcceptedOut,
     InputsIn,
@@ -22,18 +20,28 @@ from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.principals import Principal
 from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
 from app.transport.headers import traceparent
+from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
 router = APIRouter(prefix="/v1")
-_problems: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "Not here"},
-    409: {"model": Problem, "description": "The run can't take them, or not that way"},
-    413: {"model": Problem, "description": "Too large"},
-    429: {"model": Problem, "description": "Too much waits for the run or the thread"},
-}
+_OF_MESSAGES = ("message_empty", "message_too_large", "queue_full")
+_OF_A_RUN_THAT_IS_THERE = (
+    "run_not_waiting",
+    "decisions_needed",
+    "answer_without_text",
+    "response_schema_violation",
+    "agent_version_unavailable",
+    "not_steerable",
+    "backend_unsupported",
+)
 
 
-@router.post("/runs/{run_id}/inputs", status_code=202, responses=_problems, tags=["runs"])
+@router.post(
+    "/runs/{run_id}/inputs",
+    status_code=202,
+    responses=refusals("run_not_found", "run_finished", *_OF_A_RUN_THAT_IS_THERE, *_OF_MESSAGES),
+    tags=["runs"],
+)
 async def send_messages_to_a_run(
     run_id: Uuid,
     body: InputsIn,
@@ -56,7 +64,16 @@ async def send_messages_to_a_run(
 
 
 @router.post(
-    "/threads/{thread_id}/messages", status_code=202, responses=_problems, tags=["threads"]
+    "/threads/{thread_id}/messages",
+    status_code=202,
+    responses=refusals(
+        "thread_not_found",
+        "agent_not_found",
+        "agent_required",
+        *_OF_A_RUN_THAT_IS_THERE,
+        *_OF_MESSAGES,
+    ),
+    tags=["threads"],
 )
 async def send_messages_to_a_thread(
     thread_id: Uuid,

@@ -1,10 +1,8 @@
 """Single decisions over HTTP, by run and by thread, in the two words of awaken."""
 
-from typing import Any
-
 from fastapi import APIRouter
 
-from app.api.schemas.common import Problem, Uuid
+from app.api.schemas.common import Uuid
 from app.api.schemas.resume import ResumeIn, SubmittedOut
 from app.control.decide import Decided
 from app.control.desk import Desk
@@ -16,17 +14,30 @@ from app.domain.idempotency import IdempotencyKey, KeptAnswer
 from app.domain.ids import RunId, ThreadId
 from app.domain.principals import Principal
 from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
+from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
 router = APIRouter(prefix="/v1")
-_problems: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "No such run, thread or ticket"},
-    409: {"model": Problem, "description": "Answered before, by another decision"},
-    410: {"model": Problem, "description": "The ticket has expired or is void"},
-}
+_OF_DECISIONS = (
+    "ticket_not_found",
+    "ticket_already_decided",
+    "ticket_expired",
+    "ticket_void",
+    "approver_not_allowed",
+    "already_voted",
+    "decision_id_conflict",
+    "arguments_invalid",
+    "response_schema_violation",
+    "agent_version_unavailable",
+)
 
 
-@router.post("/runs/{run_id}/decision", status_code=202, responses=_problems, tags=["runs"])
+@router.post(
+    "/runs/{run_id}/decision",
+    status_code=202,
+    responses=refusals("run_not_found", *_OF_DECISIONS),
+    tags=["runs"],
+)
 async def resume_a_run(
     run_id: Uuid,
     body: ResumeIn,
@@ -40,7 +51,10 @@ async def resume_a_run(
 
 
 @router.post(
-    "/threads/{thread_id}/decision", status_code=202, responses=_problems, tags=["threads"]
+    "/threads/{thread_id}/decision",
+    status_code=202,
+    responses=refusals("thread_not_found", *_OF_DECISIONS),
+    tags=["threads"],
 )
 async def resume_a_thread(
     thread_id: Uuid,

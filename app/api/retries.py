@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from app.api.runs import accepted
-from app.api.schemas.common import Problem, Uuid
+from app.api.schemas.common import Uuid
 from app.api.schemas.runs import RetryIn, RunOut, run_out
 from app.control.once import Once
 from app.control.retry import RetryRequest, VersionOfAgent
@@ -11,6 +11,7 @@ from app.dispatch.launch import retry_run
 from app.domain.ids import RunId
 from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
 from app.transport.headers import traceparent
+from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
@@ -19,11 +20,9 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 @router.post(
     "/{run_id}/retry",
     status_code=202,
-    responses={
-        404: {"model": Problem, "description": "Not here"},
-        409: {"model": Problem, "description": "Not ended, not failed, or not the latest"},
-        429: {"model": Problem, "description": "Too many runs queue for the thread"},
-    },
+    responses=refusals(
+        "run_not_found", "run_not_finished", "not_retryable", "queue_full", "agent_not_found"
+    ),
 )
 async def retry_a_run(
     run_id: Uuid,

@@ -10,7 +10,6 @@ from app.api.schemas.common import (
     ListCursor,
     ListLimit,
     Page,
-    Problem,
     Str,
     Time,
     Uuid,
@@ -20,6 +19,7 @@ from app.domain.ids import AgentId, RuleId
 from app.domain.remembered_rules import RememberedRule, RuleScope
 from app.transport import cursors
 from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.refusals import refusals
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
@@ -63,7 +63,7 @@ def rule_out(made: RememberedRule) -> RuleOut:
     )
 
 
-@router.get("", responses={400: {"model": Problem, "description": "Bad cursor"}})
+@router.get("")
 async def list_rules(
     desk: DeskDep,
     principal: PrincipalDep,
@@ -101,9 +101,7 @@ async def list_rules(
     )
 
 
-@router.delete(
-    "/{id}", status_code=204, responses={404: {"model": Problem, "description": "Not here"}}
-)
+@router.delete("/{id}", status_code=204, responses=refusals("rule_not_found"))
 async def revoke_a_rule(id: Uuid, desk: DeskDep, principal: PrincipalDep) -> None:
     """Calls like these are judged without it from the next step on. It stays in the list of revoked."""
     await rules.revoke(desk, principal, RuleId(id))

@@ -1,11 +1,11 @@
 """Runs over HTTP: start, read, follow, decide, cancel."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from app.api.run_lists import RunQuery, page_of_runs
-from app.api.schemas.common import Page, Problem, Uuid
+from app.api.schemas.common import Page, Uuid
 from app.api.schemas.messages import bounded, message_out
 from app.api.schemas.runs import (
     CancelIn,
@@ -52,13 +52,12 @@ from app.transport.headers import (
     traceparent,
     wants_event_stream,
 )
+from app.transport.refusals import refusals
 from app.transport.repetitions import REPLAYED, KeyDep
 from app.transport.sse import EventStream, StreamOptions
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
-_problems: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "Not here"},
-}
+_of_a_run = refusals("run_not_found")
 Wait = Annotated[int | None, Query(ge=0, le=MOST_WAIT, description="Seconds to wait for its rest.")]
 
 
@@ -72,10 +71,18 @@ Wait = Annotated[int | None, Query(ge=0, le=MOST_WAIT, description="Seconds to w
             "With `Prefer: wait=N`: the run, when it came to rest in time.",
             "content": {"text/event-stream": {}},
         },
-        409: {"model": Problem, "description": "The thread or the run id is taken"},
-        413: {"model": Problem, "description": "Too large"},
-        429: {"model": Problem, "description": "Too many runs queue for the thread"},
-        **_problems,
+        **refusals(
+            "agent_not_found",
+            "agent_required",
+            "thread_not_found",
+            "thread_busy",
+            "run_id_conflict",
+            "queue_full",
+            "frontend_tool_taken",
+            "backend_unsupported",
+            "message_empty",
+            "message_too_large",
+        ),
     },
 )
 async def start_a_run(
@@ -167,7 +174,7 @@ async def _started_stream(
     return EventStream(follower, options, headers=headers)
 
 
-@router.get("", responses={400: {"model": Problem, "description": "Bad cursor"}})
+@router.get("")
 async def list_runs(
     desk: DeskDep,
     principal: PrincipalDep,
@@ -182,7 +189,7 @@ async def list_runs(
 @router.get(
     "/{run_id}",
     response_model=RunOut,
-    responses={304: {"description": "Still what `If-None-Match` names"}, **_problems},
+    responses={304: {"description": "Still what `If-None-Match` names"}, **_of_a_run},
 )
 async def read_a_run(
     run_id: Uuid,
@@ -211,9 +218,7 @@ async def read_a_run(
     responses={
         200: {"content": {"text/event-stream": {}}, "description": "Events, as a page or a stream"},
         204: {"description": "The run is done and nothing comes after the cursor"},
-        400: {"model": Problem, "description": "Not a cursor"},
-        410: {"model": Problem, "description": "The cursor can't be continued; read the snapshot"},
-        **_problems,
+        **_of_a_run,
     },
 )
 @router.get("/{run_id}/events/stream", include_in_schema=False)
@@ -238,7 +243,7 @@ async def follow_a_run(
     return await read_events(request, desk, readable, wish, options)
 
 
-@router.get("/{run_id}/snapshot", responses=_problems)
+@router.get("/{run_id}/snapshot", responses=_of_a_run)
 async def read_a_snapshot(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> SnapshotOut:
     """The run, its messages and what is under way; follow on from `last_event_id`."""
     found = await reading.snapshot(desk, principal, RunId(run_id))
@@ -254,13 +259,23 @@ async def read_a_snapshot(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) 
 
 @router.post(
     "/{run_id}/decisions",
-    responses={
-        403: {"model": Problem, "description": "Not yours to decide"},
-        409: {"model": Problem, "description": "Answered before, by another decision"},
-        410: {"model": Problem, "description": "The ticket has expired or is void"},
-        412: {"model": Problem, "description": "The quoted arguments aren't the ticket's"},
-        **_problems,
-    },
+    responses=refusals(
+        "run_not_found",
+        "ticket_not_found",
+        "ticket_already_decided",
+        "ticket_expired",
+        "ticket_void",
+        "ticket_repeated",
+        "approver_not_allowed",
+        "already_voted",
+        "decision_id_conflict",
+        "args_digest_mismatch",
+        "action_not_allowed",
+        "arguments_invalid",
+        "response_schema_violation",
+        "remember_not_allowed",
+        "agent_version_unavailable",
+    ),
 )
 async def decide_tickets(
     run_id: Uuid,
@@ -296,8 +311,7 @@ def _decided_out(decided: Decided) -> DecidedOut:
     status_code=202,
     responses={
         200: {"model": RunOut, "description": "Settled: it is done"},
-        409: {"model": Problem, "description": "The same request is being answered"},
-        **_problems,
+        **_of_a_run,
     },
 )
 async def cancel_a_run(

@@ -6,12 +6,13 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from pydantic import AliasChoices, Field, model_validator
 
-from app.api.schemas.common import Answer, Problem, Time, Uuid
+from app.api.schemas.common import Answer, Time, Uuid
 from app.api.schemas.common import Request as Body
 from app.control import reading
 from app.domain.ids import RunId, ThreadId
 from app.domain.principals import Scope
 from app.transport.deps import DeskDep, DoorkeeperDep, PrincipalDep
+from app.transport.refusals import refusals
 
 router = APIRouter(prefix="/v1/stream-tokens", tags=["streams"])
 
@@ -35,7 +36,7 @@ class StreamTokenOut(Answer):
     expires_at: Time
 
 
-@router.post("", status_code=201, responses={404: {"model": Problem, "description": "Not here"}})
+@router.post("", status_code=201, responses=refusals("run_not_found", "thread_not_found"))
 async def make_a_stream_token(
     body: StreamTokenIn,
     request: Request,

@@ -4,22 +4,20 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Str, Uuid
+from app.api.schemas.common import ListCursor, ListLimit, Page, Str, Uuid
 from app.api.schemas.tasks import TaskOut, task_out
 from app.control import tasks
 from app.domain.ids import TASK_PREFIX, RunId, TaskId
 from app.transport import cursors
 from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.refusals import refusals
 
 router = APIRouter(prefix="/v1/runs", tags=["tasks"])
 
 
 @router.get(
     "/{run_id}/tasks",
-    responses={
-        400: {"model": Problem, "description": "Bad cursor"},
-        404: {"model": Problem, "description": "Not here"},
-    },
+    responses=refusals("run_not_found"),
 )
 async def list_tasks(
     run_id: Uuid,
@@ -50,7 +48,7 @@ async def list_tasks(
 
 @router.post(
     "/{run_id}/tasks/{task_id}/cancel",
-    responses={404: {"model": Problem, "description": "Not here"}},
+    responses=refusals("run_not_found", "task_not_found"),
 )
 async def cancel_a_task(
     run_id: Uuid,

@@ -1,11 +1,11 @@
 """Threads over HTTP: made, read, followed, removed."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.run_lists import Metadata, RunQuery, page_of_runs
-from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Seq, Str, Uuid
+from app.api.schemas.common import ListCursor, ListLimit, Page, Seq, Str, Uuid
 from app.api.schemas.messages import MessageOut, message_out
 from app.api.schemas.runs import EventsPage, RunOut
 from app.api.schemas.threads import ThreadChange, ThreadIn, ThreadOut, thread_out
@@ -26,19 +26,17 @@ from app.transport.deps import (
     StreamToken,
     stream_reader,
 )
+from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
 router = APIRouter(prefix="/v1/threads", tags=["threads"])
-_problems: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not here"}}
-_bad_cursor: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "Bad cursor"}
-}
+_of_a_thread = refusals("thread_not_found")
 
 
 @router.post(
     "",
     status_code=201,
-    responses={409: {"model": Problem, "description": "Id taken"}, **_problems},
+    responses=refusals("thread_exists", "thread_not_found"),
 )
 async def make_a_thread(
     body: ThreadIn, desk: DeskDep, principal: PrincipalDep, response: Response, key: KeyDep
@@ -68,7 +66,7 @@ def place(thread: Thread) -> str:
     return f"/v1/threads/{thread.id}"
 
 
-@router.get("", responses=_bad_cursor)
+@router.get("")
 async def list_threads(
     desk: DeskDep,
     principal: PrincipalDep,
@@ -104,12 +102,12 @@ async def list_threads(
     )
 
 
-@router.get("/{thread_id}", responses=_problems)
+@router.get("/{thread_id}", responses=_of_a_thread)
 async def read_a_thread(thread_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> ThreadOut:
     return thread_out(await reading.thread(desk, principal, ThreadId(thread_id)))
 
 
-@router.patch("/{thread_id}", responses=_problems)
+@router.patch("/{thread_id}", responses=_of_a_thread)
 async def change_a_thread(
     thread_id: Uuid, body: ThreadChange, desk: DeskDep, principal: PrincipalDep
 ) -> ThreadOut:
@@ -123,7 +121,7 @@ async def change_a_thread(
 @router.delete(
     "/{thread_id}",
     status_code=204,
-    responses={409: {"model": Problem, "description": "Still in use"}, **_problems},
+    responses=refusals("thread_not_found", "has_active_run", "has_children"),
 )
 async def remove_a_thread(
     thread_id: Uuid,
@@ -139,7 +137,7 @@ async def remove_a_thread(
     await threads.delete(desk, principal, ThreadId(thread_id), child_strategy or children)
 
 
-@router.get("/{thread_id}/messages", responses={**_bad_cursor, **_problems})
+@router.get("/{thread_id}/messages", responses=_of_a_thread)
 async def read_messages(
     thread_id: Uuid,
     desk: DeskDep,
@@ -189,7 +187,7 @@ async def read_messages(
     )
 
 
-@router.get("/{thread_id}/runs", responses={**_bad_cursor, **_problems})
+@router.get("/{thread_id}/runs", responses=_of_a_thread)
 async def list_runs_of_a_thread(
     thread_id: Uuid, desk: DeskDep, principal: PrincipalDep, query: Annotated[RunQuery, Depends()]
 ) -> Page[RunOut]:
@@ -203,9 +201,7 @@ async def list_runs_of_a_thread(
     response_model=EventsPage,
     responses={
         200: {"content": {"text/event-stream": {}}, "description": "Events, as a page or a stream"},
-        400: {"model": Problem, "description": "Not a cursor"},
-        410: {"model": Problem, "description": "The cursor can't be continued"},
-        **_problems,
+        **_of_a_thread,
     },
 )
 async def follow_a_thread(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from app.api.schemas.common import Instant, ListCursor, ListLimit, Page, Problem, Str, Uuid
+from app.api.schemas.common import Instant, ListCursor, ListLimit, Page, Str, Uuid
 from app.api.schemas.runs import EventsPage
 from app.api.schemas.tickets import TicketOut, TicketPageOut, ticket_out, ticket_page_out
 from app.control import tickets as inbox
@@ -23,6 +23,7 @@ from app.transport.deps import (
     stream_reader,
 )
 from app.transport.headers import wants_event_stream
+from app.transport.refusals import refusals
 from app.transport.sse import EventStream
 
 router = APIRouter(prefix="/v1/tickets", tags=["tickets"])
@@ -31,7 +32,7 @@ AgentName = Annotated[Str | None, Query(max_length=200)]
 ToolName = Annotated[Str | None, Query(max_length=200)]
 
 
-@router.get("", responses={400: {"model": Problem, "description": "Bad cursor"}})
+@router.get("")
 async def list_tickets(
     desk: DeskDep,
     principal: PrincipalDep,
@@ -113,8 +114,6 @@ class Following:
             "content": {"text/event-stream": {}},
             "description": "Notices, as a page or a stream",
         },
-        400: {"model": Problem, "description": "Not a cursor"},
-        410: {"model": Problem, "description": "The cursor can't be continued"},
     },
 )
 async def follow_the_inbox(
@@ -158,7 +157,7 @@ async def follow_the_inbox(
     return Response(body, media_type="application/json")
 
 
-@router.get("/{id}", responses={404: {"model": Problem, "description": "Not here"}})
+@router.get("/{id}", responses=refusals("ticket_not_found"))
 async def read_a_ticket(id: Uuid, desk: DeskDep, principal: PrincipalDep) -> TicketPageOut:
     """The call, who asks for it, what was said before, and what was decided about calls like it."""
     return ticket_page_out(await inbox.ticket(desk, principal, TicketKey(id)))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 
-from app.api.schemas.common import ListCursor, ListLimit, Page, Problem, Uuid
+from app.api.schemas.common import ListCursor, ListLimit, Page, Uuid
 from app.api.schemas.inputs import (
     InputChange,
     OrderOut,
@@ -26,21 +26,18 @@ from app.domain.ids import InputId, ThreadId
 from app.domain.inputs import Input, InputStatus
 from app.transport import cursors
 from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
 router = APIRouter(prefix="/v1/threads/{thread_id}", tags=["threads"])
-_not_here: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not here"}}
-_changed_meanwhile: dict[int | str, dict[str, Any]] = {
-    409: {"model": Problem, "description": "Its run has read it, or has ended without"},
-    412: {"model": Problem, "description": "It was changed meanwhile"},
-    **_not_here,
-}
+_OF_AN_INPUT = ("thread_not_found", "input_not_found")
+_OF_A_CHANGE = (*_OF_AN_INPUT, "already_consumed", "input_retracted", "revision_mismatch")
 _REVISION = r'^"\d{1,9}"$'
 
 
 @router.get(
     "/inputs",
-    responses={400: {"model": Problem, "description": "Bad cursor"}, **_not_here},
+    responses=refusals("thread_not_found"),
 )
 async def list_inputs(
     thread_id: Uuid,
@@ -83,7 +80,7 @@ async def list_inputs(
     )
 
 
-@router.get("/inputs/{input_id}", responses=_not_here)
+@router.get("/inputs/{input_id}", responses=refusals(*_OF_AN_INPUT))
 async def read_an_input(
     thread_id: Uuid, input_id: Uuid, response: Response, desk: DeskDep, principal: PrincipalDep
 ) -> WaitingInputOut:
@@ -95,7 +92,7 @@ async def read_an_input(
 
 @router.patch(
     "/inputs/{input_id}",
-    responses={413: {"model": Problem, "description": "Too large"}, **_changed_meanwhile},
+    responses=refusals(*_OF_A_CHANGE, "message_empty", "message_too_large"),
 )
 async def change_an_input(
     thread_id: Uuid,
@@ -122,7 +119,7 @@ async def change_an_input(
     return _tagged(response, changed)
 
 
-@router.delete("/inputs/{input_id}", status_code=204, responses=_changed_meanwhile)
+@router.delete("/inputs/{input_id}", status_code=204, responses=refusals(*_OF_A_CHANGE))
 async def take_an_input_back(
     thread_id: Uuid,
     input_id: Uuid,
@@ -144,7 +141,9 @@ async def take_an_input_back(
     )
 
 
-@router.post("/inputs:reorder", responses=_changed_meanwhile)
+@router.post(
+    "/inputs:reorder", responses=refusals(*_OF_A_CHANGE, "input_repeated", "order_impossible")
+)
 async def reorder_inputs(
     thread_id: Uuid, body: ReorderIn, desk: DeskDep, principal: PrincipalDep, key: KeyDep
 ) -> OrderOut:

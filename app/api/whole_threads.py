@@ -1,11 +1,9 @@
 """Threads as a whole over HTTP: cancelled, copied, measured."""
 
-from typing import Any
-
 from fastapi import APIRouter, Response
 
 from app.api.runs import Wait
-from app.api.schemas.common import Problem, Uuid
+from app.api.schemas.common import Uuid
 from app.api.schemas.runs import CancelIn
 from app.api.schemas.threads import ThreadOut, thread_out
 from app.api.schemas.whole_threads import (
@@ -26,10 +24,10 @@ from app.domain.errors import AnsweredBefore
 from app.domain.idempotency import KeptAnswer
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.transport.deps import DeskDep, LongPollsDep, PrincipalDep
+from app.transport.refusals import refusals
 from app.transport.repetitions import REPLAYED, KeyDep
 
 router = APIRouter(prefix="/v1/threads", tags=["threads"])
-_problems: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not here"}}
 
 
 @router.post(
@@ -38,8 +36,7 @@ _problems: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "descripti
     status_code=202,
     responses={
         200: {"model": ThreadCancelOut, "description": "Settled: nothing runs or waits on it"},
-        409: {"model": Problem, "description": "The same request is being answered"},
-        **_problems,
+        **refusals("thread_not_found"),
     },
 )
 async def cancel_runs_of_a_thread(
@@ -92,10 +89,14 @@ def _as_cancelled(answer: ThreadCancelAnswer) -> KeptAnswer:
 @router.post(
     "/{thread_id}/fork",
     status_code=201,
-    responses={
-        409: {"model": Problem, "description": "Id taken, or the run isn't done"},
-        **_problems,
-    },
+    responses=refusals(
+        "thread_not_found",
+        "run_not_found",
+        "run_not_finished",
+        "run_never_began",
+        "thread_exists",
+        "seq_beyond_log",
+    ),
 )
 async def fork_a_thread(
     thread_id: Uuid,
@@ -113,7 +114,7 @@ async def fork_a_thread(
     return thread_out(thread)
 
 
-@router.get("/{thread_id}/storage", responses=_problems)
+@router.get("/{thread_id}/storage", responses=refusals("thread_not_found"))
 async def measure_a_thread(thread_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> StorageOut:
     """Rows and bytes of the thread in every table, and what merging has saved."""
     size = await reading.sizes_of_thread(desk, principal, ThreadId(thread_id))

@@ -18,6 +18,7 @@ from app.main import create_app
 from app.settings import Settings
 from app.storage import migrations
 from app.transport.auth import doorkeeper, require_safe_address
+from app.transport.wire import bounded_protocol
 from app.wiring import open_house
 
 PATIENCE_FOR_REQUESTS = 2
@@ -59,7 +60,7 @@ async def serve(settings: Settings, stop: Stop) -> None:
             server = _Server(
                 uvicorn.Config(
                     app,
-                    http="httptools",
+                    http=bounded_protocol(settings.client_patience, settings.max_body_bytes),
                     ws="none",
                     log_config=None,
                     access_log=False,

@@ -11,8 +11,8 @@ from app.clock import new_id
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
-from app.domain.errands import AbortRemote
 from app.domain.checkpoints import Checkpoint, Saved, materialize_output
+from app.domain.errands import AbortRemote
 from app.domain.events import CancelRequested, RunFinish
 from app.domain.identity import run_identity
 from app.domain.ids import MessageId, RunId

@@ -3,6 +3,7 @@
 HoldfastError
 ├── Refusal                 a command or query that is answered with "no"; nothing was changed
 │   ├── Invalid             the request can't be understood or breaks a schema
+│   ├── Unreadable          the body isn't what its kind says
 │   ├── BadCursor           a cursor or last-event-id that isn't one
 │   ├── Unauthenticated     nobody knows who is asking
 │   ├── Forbidden           known, but not allowed
@@ -44,6 +45,10 @@ class Refusal(HoldfastError):
 
 
 class Invalid(Refusal):
+    pass
+
+
+class Unreadable(Refusal):
     pass
 
 

@@ -1,5 +1,6 @@
 """An event as the bytes that every one of its readers gets: encoded once, shared by all."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,8 @@ from app.domain.runs import SUSPENDED
 from app.domain.times import wire_time
 from app.storage.events import Entry, LoggedEvent
 
+_BREAKS = re.compile("[\x85\u2028\u2029]")
+"""What some readers take for the end of a line. In JSON it stands in strings only, and may be spelled."""
 _SUSPENDED = f'"termination":{compact(dict(SUSPENDED))}'.encode()
 
 
@@ -86,4 +89,10 @@ def encoded(
         f'id: {seq}\ndata: {{"seq":{seq},"ts":"{ts}","thread_id":"{thread_id}","run_id":"{run_id}",'
         f'{at_step}"event_type":"{event_type}"{rest}\n\n'
     )
+    if not text.isascii():
+        text = _BREAKS.sub(_spelled, text)
     return Frame(seq, run_id, event_type, text.encode())
+
+
+def _spelled(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"

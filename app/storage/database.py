@@ -1,11 +1,12 @@
 """The connections to Postgres: one engine for statements, one raw pool for the hot ones."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 import asyncpg
 from sqlalchemy import event
@@ -64,18 +65,40 @@ _HOT_SETTINGS = {
 }
 
 
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(?::\d{1,5})?")
+
+
 def asyncpg_dsn(url: str) -> str:
     """Any common spelling of a Postgres URL as the one that asyncpg reads."""
-    parts = urlsplit(url)
-    if parts.scheme.partition("+")[0] not in ("postgres", "postgresql"):
-        raise DatabaseUnusable(
-            f"DATABASE_URL starts with {parts.scheme or url[:12]!r}; it must be a Postgres URL such as "
-            "postgresql://user:password@host:5432/database"
-        )
+    parts = _parts_of(url)
     query = [(key, value) for key, value in parse_qsl(parts.query) if key not in _LIBPQ_ONLY]
     query = [("sslmode" if key == "ssl" else key, value) for key, value in query]
     # Put together by hand: urlunsplit drops the slashes of a URL without a host.
     return f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(query)}" if query else "")
+
+
+def _parts_of(url: str) -> SplitResult:
+    """Checked here, because whoever stumbles over a password later tells what it stumbled over."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _unreadable() from None
+    if parts.scheme.partition("+")[0] not in ("postgres", "postgresql"):
+        raise DatabaseUnusable(
+            "DATABASE_URL isn't a Postgres URL such as "
+            "postgresql://user:password@host:5432/database"
+        )
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if "@" in parts.path + parts.query or parts.fragment or not all(map(_HOST.fullmatch, hosts)):
+        raise _unreadable()
+    return parts
+
+
+def _unreadable() -> DatabaseUnusable:
+    return DatabaseUnusable(
+        "DATABASE_URL can't be read: its host or its port is none. Special characters of a password are "
+        "written as %40 for @, %3A for :, %2F for /, %3F for ? and %23 for #."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +218,8 @@ def _engine(dsn: str, options: DatabaseOptions) -> AsyncEngine:
         "postgresql+asyncpg://",
         async_creator=connect,
         connect_args=connect_args,
+        # What is stored may be anybody's secret: an error names the statement alone.
+        hide_parameters=True,
         pool_size=options.pool_size,
         max_overflow=0,
         pool_recycle=1800,
@@ -265,11 +290,11 @@ def _uuid_text(value: bytes) -> str:
 
 def place_of(url: str) -> str:
     """Where a database is, without who may enter and how."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
-        return "an address whose port isn't a number"
+        return "one of several hosts"
     return f"{parts.hostname or 'the local socket'}{port}{parts.path}"
 
 

@@ -1,4 +1,4 @@
-"""Bounds on requests, kept before anything reads them: bodies, and what kind they are."""
+"""Bounds on bodies, kept before anything reads them: how long they are, and that nothing is packed in them."""
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -7,7 +7,10 @@ from app.transport.errors import problem
 
 
 class BoundedBody:
-    """Refuses a body as soon as it is known to be too large, whether it says so or not."""
+    """Refuses a body as soon as it is known to be too large, whether it says so or not.
+
+    What is packed isn't unpacked: nobody knows before how large that gets.
+    """
 
     def __init__(self, app: ASGIApp, most_bytes: int) -> None:
         self._app = app
@@ -21,6 +24,14 @@ class BoundedBody:
         declared = request.headers.get("content-length", "0")
         if not declared.isdigit() or int(declared) > self._most_bytes:
             await self._refuse(request, receive, send)
+            return
+        packing = request.headers.get("content-encoding", "identity")
+        if packing.strip().lower() != "identity" and (
+            declared != "0" or "transfer-encoding" in request.headers
+        ):
+            sentence = f"The body's Content-Encoding is {packing[:100]}. Send it as it is."
+            response = problem(request, 415, "unsupported_media_type", sentence)
+            await response(scope, receive, send)
             return
         received = 0
         refused = False

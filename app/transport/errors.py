@@ -21,8 +21,9 @@ from app.storage.database import DATABASE_AWAY
 
 PROBLEM = "application/problem+json"
 
-_STATUS: Mapping[type[errors.Refusal], int] = {
+STATUS: Mapping[type[errors.Refusal], int] = {
     errors.Invalid: 422,
+    errors.Unreadable: 400,
     errors.BadCursor: 400,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
@@ -107,7 +108,7 @@ def install(app: FastAPI) -> None:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.Refusal)
-    status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
+    status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return problem(request, status, error.code, error.detail, error.facts, headers)
 

@@ -1,11 +1,13 @@
 """What request headers ask for: the kind of answer, how long to wait, and what isn't to be had."""
 
 import hashlib
+import json
 import re
+from typing import Any
 
 from fastapi import Request, Response
 
-from app.domain.errors import Invalid, UnsupportedMedia
+from app.domain.errors import Invalid, Unreadable, UnsupportedMedia
 from app.transport.repetitions import keeps_keys
 
 MOST_WAIT = 60
@@ -63,6 +65,36 @@ async def require_readable(request: Request) -> None:
             f"The body is {media_type[:100] or 'of no declared type'}. Send JSON, with Content-Type: "
             "application/json.",
         )
+    if has_body:
+        _require_names_once(await request.body())
+
+
+def _require_names_once(body: bytes) -> None:
+    """What has two values is read in two ways: by us, and by whoever has let it pass before."""
+    try:
+        json.loads(body, object_pairs_hook=_once)
+    except _Twice as error:
+        raise Unreadable(
+            "malformed_body", f"The body names {str(error)[:100]!r} twice in one object."
+        ) from None
+    except (ValueError, RecursionError):
+        # Whoever takes a body says what is wrong with this one.
+        return
+
+
+class _Twice(Exception):
+    pass
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise _Twice(name)
+            seen.add(name)
+    return found
 
 
 def _qualities(accept: str) -> dict[str, float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.transport.refusals import CODES
 from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding
@@ -124,7 +125,7 @@ async def test_the_surface_is_the_one_that_was_agreed(client: Client) -> None:
     assert text == SNAPSHOT.read_text()
 
 
-async def test_every_refusal_is_documented_as_a_problem(client: Client) -> None:
+async def test_every_refusal_is_documented_as_a_problem_with_its_codes(client: Client) -> None:
     document = await client.get("/openapi.json")
     problem = {"$ref": "#/components/schemas/Problem"}
     for path, operations in document["paths"].items():
@@ -134,8 +135,11 @@ async def test_every_refusal_is_documented_as_a_problem(client: Client) -> None:
             assert "404" in refusals or "{" not in path
             named = {parameter["name"] for parameter in operation.get("parameters", ())}
             assert "400" in refusals or named.isdisjoint({"cursor", "after"})
-            for refusal in refusals.values():
-                assert [kind["schema"] for kind in refusal["content"].values()] == [problem]
+            for status, refusal in refusals.items():
+                shape = refusal["content"]["application/problem+json"]["schema"]
+                assert shape["allOf"][0] == problem
+                codes = shape["allOf"][1]["properties"]["code"]["enum"]
+                assert {CODES[code][0] for code in codes} == {int(status)}
 
 
 async def test_a_server_without_keys_asks_for_none(client: Client) -> None:

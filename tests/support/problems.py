@@ -5,6 +5,8 @@ from uuid import UUID
 
 import httpx2
 
+from tests.surface.document import declares
+
 ALWAYS = {
     "type",
     "title",
@@ -24,6 +26,10 @@ def the_problem(response: httpx2.Response, status: int, code: str) -> dict[str, 
     assert response.headers["content-type"] == "application/problem+json"
     problem: dict[str, Any] = response.json()
     assert problem.keys() >= ALWAYS
+    path = response.request.url.path
+    assert declares(response.request.method, path, status, code), (
+        f"{response.request.method} {path} says {code}: name it in the refusals(…) of its route."
+    )
     assert problem["type"] == f"https://holdfast.invalid/problems/{code}"
     assert problem["status"] == status
     assert problem["title"]

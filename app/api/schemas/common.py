@@ -1,6 +1,7 @@
 """What all shapes share: strict requests, checked text, ids, pages and times."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Generic, Self, TypeVar
@@ -23,6 +24,8 @@ T = TypeVar("T")
 Row = TypeVar("Row")
 
 MOST_LEVELS = 50
+
+_NUMBER = re.compile(r"\s*[+-]?[\d_]*\.?[\d_]*(e[+-]?\d+)?\s*", re.IGNORECASE)
 
 
 class Request(BaseModel):
@@ -68,6 +71,13 @@ def _look(value: Any, level: int) -> None:
             _look(item, level + 1)
 
 
+def _written_out(value: Any) -> Any:
+    """A bare number would be read as seconds since 1970, or as milliseconds: nobody says which."""
+    if isinstance(value, int | float) or (isinstance(value, str) and _NUMBER.fullmatch(value)):
+        raise ValueError("must be a time with its zone, such as 2026-01-31T09:30:00Z")
+    return value
+
+
 def _within_the_calendar(value: datetime) -> datetime:
     """No time zone may lead out of the years that Python and Postgres both have."""
     if not 1 < value.year < 9999:
@@ -75,12 +85,16 @@ def _within_the_calendar(value: datetime) -> datetime:
     return value
 
 
-Uuid = Annotated[str, Field(max_length=100), AfterValidator(_uuid)]
+Uuid = Annotated[
+    str, Field(max_length=100, json_schema_extra={"format": "uuid"}), AfterValidator(_uuid)
+]
 Storable = BeforeValidator(_storable)
 Str = Annotated[str, Storable]
 JsonValue = Annotated[Any, Storable]
 Metadata = Annotated[dict[str, Any], Storable]
-Instant = Annotated[AwareDatetime, AfterValidator(_within_the_calendar)]
+Instant = Annotated[
+    AwareDatetime, BeforeValidator(_written_out), AfterValidator(_within_the_calendar)
+]
 ListCursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of a page.")]
 ListLimit = Annotated[int, Query(ge=1, le=200, description="Of a page.")]
 Seq = Annotated[int, Field(ge=0, le=2**63 - 1)]

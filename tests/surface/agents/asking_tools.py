@@ -1,0 +1,38 @@
+"""Tools that people are asked about: whether they may run, with what, and what they shall say."""
+
+import asyncio
+
+from app.domain.tool_calls import ResumeMode, SuspensionRequest
+from app.runtime.ports import ToolContext
+from app.tools.functions import tool
+
+
+@tool
+async def risky(what: str) -> str:
+    """Something that a person must approve."""
+    return f"did {what}"
+
+
+@tool
+async def adjust(amount: int, ctx: ToolContext) -> str | SuspensionRequest:
+    """Asks what it is to run with."""
+    if ctx.resume_input is None:
+        return ctx.suspend("How much?", resume_mode=ResumeMode.PASS_DECISION_TO_TOOL)
+    return f"adjusted by {amount}"
+
+
+@tool
+async def fill_in(ctx: ToolContext) -> SuspensionRequest:
+    """Asks for its result: a whole number."""
+    return ctx.suspend(
+        "Which number?",
+        response_schema={"type": "integer"},
+        resume_mode=ResumeMode.USE_DECISION_AS_TOOL_RESULT,
+    )
+
+
+@tool(effect="read")
+async def later() -> str:
+    """Takes longer than anybody waits, unless it is cancelled."""
+    await asyncio.Event().wait()
+    return "done"

@@ -1,0 +1,122 @@
+"""Where every answer is produced: three servers of one database, and people who ask them.
+
+`main` has keys and narrow limits. `other` has the same keys, wider limits and one agent more. `away` has
+no keys and has lost its database.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from app.transport.auth import Doorkeeper, doorkeeper
+from tests.support.databases import Databases
+from tests.support.forwarders import forwarding
+from tests.support.keys import Holder, write_keys
+from tests.support.servers import serving
+from tests.support.streams import Client
+
+AGENTS = Path(__file__).with_name("agents") / "agents.toml"
+ALL = ("runs:read", "runs:write", "decisions:write")
+HOLDERS = {"ann": Holder("acme", ALL), "bob": Holder("acme", ALL), "nobody": Holder("acme", [])}
+BODY_BYTES, MESSAGE_BYTES = 50_000, 2_000
+APPROVAL = 'CALL risky {"what": "it"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    ann: Client
+    bob: Client
+    nobody: Client
+    stranger: Client
+    other: Client
+    """Ann, at the other server."""
+    away: Client
+    door: Doorkeeper
+    database: str
+
+    async def execute(self, statement: str, *values: Any) -> None:
+        connection = await asyncpg.connect(self.database)
+        try:
+            await connection.execute(statement, *values)
+        finally:
+            await connection.close()
+
+    async def waiting(
+        self,
+        agent: str = "quick",
+        prompt: str = APPROVAL,
+        *,
+        at: Client | None = None,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """A run that waits for an answer."""
+        client = at or self.ann
+        run = await client.settled((await client.start(agent, prompt, **more))["run_id"])
+        assert run["status"] == "waiting"
+        return run
+
+    async def done(self) -> dict[str, Any]:
+        return await self.ann.settled((await self.ann.start("quick", "hello"))["run_id"])
+
+    async def queued(self) -> dict[str, Any]:
+        """A run in line behind another, with one message to read."""
+        first = await self.waiting()
+        return await self.ann.start("quick", "hello", thread_id=first["thread_id"])
+
+    async def cancelled(self, run: dict[str, Any]) -> dict[str, Any]:
+        return await self.ann.post(f"/v1/runs/{run['run_id']}/cancel")
+
+    async def steered(self, text: str = "more") -> tuple[dict[str, Any], str]:
+        """A run that waits, and a message that waits for it."""
+        run = await self.waiting()
+        body = {"messages": [{"role": "user", "content": text}], "mode": "steer"}
+        sent = await self.ann.post(f"/v1/runs/{run['run_id']}/inputs", body, 202)
+        return run, sent["input_ids"][0]
+
+
+def ticket_of(run: dict[str, Any]) -> str:
+    return str(run["waiting"]["tickets"][0]["id"])
+
+
+@contextlib.asynccontextmanager
+async def a_stage(postgres: Databases, folder: Path) -> AsyncIterator[Stage]:
+    keys = write_keys(folder / "keys.toml", HOLDERS)
+    agents = AGENTS.with_name("agents_with_one_more.toml")
+    async with contextlib.AsyncExitStack() as stack:
+        url = await stack.enter_async_context(postgres.fresh())
+        way = await stack.enter_async_context(forwarding(url))
+        main = await stack.enter_async_context(
+            serving(
+                url,
+                agents=AGENTS,
+                api_keys_file=keys,
+                max_queue_per_thread=1,
+                max_body_bytes=BODY_BYTES,
+                max_message_bytes=MESSAGE_BYTES,
+            )
+        )
+        other = await stack.enter_async_context(serving(url, agents=agents, api_keys_file=keys))
+        away = await stack.enter_async_context(
+            serving(
+                way.url,
+                agents=AGENTS,
+                max_body_bytes=BODY_BYTES,
+                max_message_bytes=MESSAGE_BYTES,
+            )
+        )
+        await way.block()
+        clients = {
+            "ann": main.client("ann"),
+            "bob": main.client("bob"),
+            "nobody": main.client("nobody"),
+            "stranger": main.client(),
+            "other": other.client("ann"),
+            "away": away.client(),
+        }
+        for client in clients.values():
+            await stack.enter_async_context(client)
+        yield Stage(**clients, door=doorkeeper(keys, None, None), database=url)

@@ -1,0 +1,109 @@
+"""Every answer that the document declares is given by a scenario, and nothing else is.
+
+A new code: add it to `CODES` in app/transport/refusals.py, name it in the route's `refusals(…)`, renew the
+snapshot, and add a scenario to scenarios.py; successes.py has those of the other statuses.
+"""
+
+import ast
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import app
+from app.transport.errors import STATUS
+from app.transport.refusals import CODES
+from tests.support.databases import Databases
+from tests.support.problems import the_problem
+from tests.support.routes import Route
+from tests.surface import successes  # noqa: F401  its scenarios enter the registry
+from tests.surface.document import Declared, declared
+from tests.surface.everywhere import EVERYWHERE
+from tests.surface.scenarios import SCENARIOS
+from tests.surface.stage import Stage, a_stage
+
+pytestmark = pytest.mark.anyio
+
+APP = Path(app.__file__).parent
+
+DECLARED = sorted(declared())
+PROMISED = {
+    "POST /v1/runs": "agent_not_found thread_not_found thread_busy run_id_conflict queue_full "
+    "message_too_large body_too_large invalid_request",
+    "GET /v1/runs/{run_id}": "run_not_found",
+    "GET /v1/runs": "cursor_mismatch",
+    "GET /v1/threads/{thread_id}/runs": "cursor_mismatch",
+    "GET /v1/runs/{run_id}/events": "cursor_expired cursor_invalid run_not_found",
+    "GET /v1/threads/{thread_id}/events": "cursor_expired cursor_invalid thread_not_found",
+    "GET /v1/runs/{run_id}/snapshot": "run_not_found",
+    "POST /v1/runs/{run_id}/decisions": "ticket_not_found ticket_already_decided ticket_expired "
+    "approver_not_allowed args_digest_mismatch response_schema_violation arguments_invalid",
+    "POST /v1/runs/{run_id}/decision": "ticket_not_found ticket_already_decided ticket_expired "
+    "approver_not_allowed response_schema_violation arguments_invalid",
+    "POST /v1/runs/{run_id}/cancel": "run_not_found",
+    "POST /v1/runs/{run_id}/inputs": "run_not_found not_steerable run_finished",
+    "POST /v1/threads/{thread_id}/messages": "thread_not_found",
+    "PATCH /v1/threads/{thread_id}/inputs/{input_id}": "already_consumed revision_mismatch",
+    "DELETE /v1/threads/{thread_id}/inputs/{input_id}": "already_consumed",
+    "DELETE /v1/threads/{thread_id}": "has_children has_active_run",
+    "GET /v1/runs/{run_id}/explain": "run_not_found",
+    "POST /v1/stream-tokens": "scope_missing",
+    "POST /v1/runs/{run_id}/retry": "run_not_found run_not_finished",
+    "GET /v1/runs/{run_id}/audit": "run_not_found",
+}
+"""What clients are told to reckon with: the document may say more, never less."""
+
+_STATUSES = {kind.__name__: status for kind, status in STATUS.items()}
+
+
+@pytest.fixture(scope="module")
+async def stage(
+    postgres: Databases, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Stage]:
+    async with a_stage(postgres, tmp_path_factory.mktemp("keys")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("row", DECLARED, ids=str)
+async def test_a_declared_answer_is_given(stage: Stage, row: Declared) -> None:
+    scenario = SCENARIOS.get(str(row)) or EVERYWHERE.get(row.code)
+    assert scenario is not None, (
+        f"{row} is declared, and nothing produces it. Add to tests/surface/scenarios.py a function "
+        f'under @answers("{row}"), or take the code out of the refusals(…) of the route.'
+    )
+    method, _, path = row.operation.partition(" ")
+    response = await scenario(stage, Route(method, path))
+    if row.code:
+        the_problem(response, row.status, row.code)
+    else:
+        assert response.status_code == row.status, response.text
+
+
+def test_nothing_is_produced_that_is_not_declared() -> None:
+    rows = {str(row) for row in DECLARED}
+    assert SCENARIOS.keys() <= rows
+    assert EVERYWHERE.keys() <= {row.code for row in DECLARED}
+
+
+def test_every_code_is_declared_by_some_operation() -> None:
+    assert CODES.keys() == {row.code for row in DECLARED if row.code}
+
+
+def test_what_clients_reckon_with_is_declared() -> None:
+    found = {(row.operation, row.code) for row in DECLARED}
+    assert {(where, code) for where, codes in PROMISED.items() for code in codes.split()} <= found
+
+
+def test_every_refusal_in_the_code_has_a_code_of_its_status() -> None:
+    raised = {
+        (call.args[0].value, _STATUSES[call.func.id])
+        for file in APP.rglob("*.py")
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id in _STATUSES
+        and call.args
+        and isinstance(call.args[0], ast.Constant)
+    }
+    assert {(code, status) for code, (status, _) in CODES.items()} >= raised
+    assert len(raised) > 40

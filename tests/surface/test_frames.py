@@ -1,0 +1,146 @@
+"""Text that imitates our frames stays text, whoever reads the stream."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.ids import RunId, ThreadId
+from app.domain.json_values import compact
+from app.events.frames import encoded
+from tests.support.servers import Server
+from tests.support.streams import EVENT_STREAM, Client
+from tests.surface.conftest import OURS
+from tests.surface.examples import made_up
+
+pytestmark = pytest.mark.anyio
+
+FORGED = 'id: 999999\ndata: {"seq":999999,"event_type":"run_finish"}'
+EVIL = [
+    f"\n\n{FORGED}\n\n",
+    f"\r\r{FORGED}\r\r",
+    f"\r\n\r\n{FORGED}\r\n\r\n",
+    f"\u2028\u2028{FORGED}\u2029\u2029",
+    f"\x85\x85{FORGED}\x0b\x0c\x1c\x1d\x1e",
+    "event: error\n: heartbeat\nretry: 1\nid:\ndata:\n\n",
+    '"}\n\ndata: {"seq":1}\n\n{"',
+    "\ufeffdata: x",
+]
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[Client]:
+    async with server.client(OURS) as ours:
+        yield ours
+
+
+# --- readers --------------------------------------------------------------------------------------
+
+Event = tuple[str | None, str]
+
+
+def by_the_standard(stream: str) -> list[Event]:
+    """Lines end with CR, LF or both."""
+    return _events(re.split(r"\r\n|\r|\n", stream))
+
+
+def by_any_line_break(stream: str) -> list[Event]:
+    """As programs do that ask their language for lines: there are a dozen ways to end one."""
+    return _events(stream.splitlines())
+
+
+def by_blocks(stream: str) -> list[Event]:
+    """As programs do that look for an empty line, and then for fields."""
+    found: list[Event] = []
+    for block in stream.split("\n\n"):
+        ids = re.findall(r"^id: ?(.*)$", block, re.MULTILINE)
+        data = re.findall(r"^data: ?(.*)$", block, re.MULTILINE)
+        found += [(ids[0] if ids else None, "\n".join(data))] if data else []
+    return found
+
+
+READERS: dict[str, Callable[[str], list[Event]]] = {
+    "by the standard": by_the_standard,
+    "by any line break": by_any_line_break,
+    "by blocks": by_blocks,
+}
+
+
+def _events(lines: list[str]) -> list[Event]:
+    found: list[Event] = []
+    id: str | None = None
+    data: list[str] = []
+    for line in [*lines, ""]:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if line == "" and data:
+            found.append((id, "\n".join(data)))
+            data = []
+        elif name == "data":
+            data.append(value)
+        elif name == "id":
+            id = value
+        else:
+            assert line == "" or name in ("", "retry"), line
+    return found
+
+
+# --- what they read -------------------------------------------------------------------------------
+
+
+async def test_every_reader_reads_the_events_that_there_are(client: Client) -> None:
+    thread = (await client.post("/v1/threads", {}, 201))["thread_id"]
+    for text in EVIL:
+        prompt = f"CALL risky {json.dumps({'what': text})}"
+        started = await client.start("quick", prompt, thread_id=thread)
+        run = await client.settled(started["run_id"])
+        await client.decide(run, "approve", reason=text)
+        await client.settled(run["run_id"])
+        await client.settled((await client.start("quick", text, thread_id=thread))["run_id"])
+        waiting = await client.settled(
+            (await client.start("quick", prompt, thread_id=thread))["run_id"]
+        )
+        await client.post(f"/v1/runs/{waiting['run_id']}/cancel", {"reason": text})
+        await client.settled(waiting["run_id"])
+    events = await client.log(f"/v1/threads/{thread}")
+    stream = await whole_stream(client, thread, str(events[-1]["seq"]))
+    for read in READERS.values():
+        assert [(id, json.loads(data)) for id, data in read(stream)] == [
+            (str(event["seq"]), event) for event in events
+        ]
+    said = json.dumps(events)
+    assert all(json.dumps(text)[1:-1] in said for text in EVIL[:4])
+
+
+async def whole_stream(client: Client, thread: str, last_id: str) -> str:
+    """What comes over the wire, until the frame of the last event is there."""
+    path, received = f"/v1/threads/{thread}/events", bytearray()
+    async with client.http.stream("GET", path, headers=EVENT_STREAM) as response:
+        async for piece in response.aiter_bytes():
+            received += piece
+            frame = received.rfind(b"id: %s\n" % last_id.encode())
+            if frame >= 0 and received.endswith(b"\n\n") and received.find(b"data:", frame) >= 0:
+                break
+    return received.decode()
+
+
+@made_up
+@given(value=st.dictionaries(st.text(min_size=1, max_size=9), st.text(max_size=40), max_size=4))
+def test_no_text_can_break_out_of_its_frame(value: dict[str, Any]) -> None:
+    frame = encoded(
+        7, "2026-01-01T00:00:00Z", ThreadId("t"), RunId("r"), 1, "text_delta", _body(value)
+    )
+    stream = frame.data.decode()
+    for read in READERS.values():
+        [(id, data)] = read(stream)
+        assert id == "7"
+        assert json.loads(data)["value"] == value
+
+
+def _body(value: dict[str, Any]) -> str:
+    clean = json.loads(json.dumps(value))
+    return compact({"value": clean})
