@@ -60,6 +60,14 @@ flush_events = Histogram("holdfast_flush_events", "Events per flush.", buckets=_
 checkpoint_seconds = Histogram(
     "holdfast_checkpoint_seconds", "Duration of checkpoint commits.", buckets=_SECONDS
 )
+database_failures = Counter(
+    "holdfast_database_failures_total",
+    "Statements that failed of something that passes, by its cause.",
+    ["reason"],
+)
+database_ready = Gauge(
+    "holdfast_database_ready", "Whether the last heartbeat could be written: 1 or 0."
+)
 streams_open = Gauge("holdfast_streams_open", "Event streams that clients hold open.")
 decisions = Counter("holdfast_decisions_total", "Decisions that took effect.", ["action"])
 

@@ -54,6 +54,7 @@ class House:
     models: ModelCatalog
     desk: Desk
     worker: Worker | None
+    liveness: Liveness
     stopping: asyncio.Event
 
 
@@ -111,6 +112,11 @@ def _options(settings: Settings) -> DatabaseOptions:
         pool_size=settings.pool_size,
         hot_pool_size=settings.hot_pool_size,
         pgbouncer=settings.pgbouncer,
+        pool_timeout=settings.pool_timeout,
+        statement_timeout=settings.statement_timeout,
+        lock_timeout=settings.lock_timeout,
+        connection_lifetime=settings.connection_lifetime,
+        tcp_keepalive=settings.tcp_keepalive,
     )
 
 
@@ -162,7 +168,12 @@ async def _furnish(
         heartbeat_timeout=settings.heartbeat_timeout,
     )
     liveness = Liveness(
-        database, worker, tasks, role=settings.role, interval=settings.heartbeat_interval
+        database,
+        worker,
+        tasks,
+        role=settings.role,
+        interval=settings.heartbeat_interval,
+        patience=settings.heartbeat_timeout / 3,
     )
     deadlines = Deadlines(desk, interval=settings.sweep_interval)
     sweeper = Sweeper(
@@ -213,6 +224,7 @@ async def _furnish(
         models=models,
         desk=desk,
         worker=worker if settings.role != "api" else None,
+        liveness=liveness,
         stopping=asyncio.Event(),
     )
 
@@ -255,7 +267,7 @@ class _Background:
                 try:
                     await work()
                 except DATABASE_AWAY as error:
-                    log.warning("restarted", error=repr(error)[:200])
+                    log.debug("restarted", error=repr(error)[:200])
                 await _pause(0.5)
 
         self.start(again_and_again())
@@ -267,7 +279,7 @@ class _Background:
                 try:
                     await work()
                 except DATABASE_AWAY as error:
-                    log.warning("skipped", error=repr(error)[:200])
+                    log.debug("skipped", error=repr(error)[:200])
 
         self.start(now_and_then())
 

@@ -6,11 +6,14 @@ import socket
 
 import structlog
 
+from app import telemetry
 from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
+from app.domain.errors import Reason
 from app.domain.ids import RunId, Tenant
 from app.storage import deliveries, runs, workers
 from app.storage.database import DATABASE_AWAY, Database
+from app.storage.outages import reason_of
 from app.storage.runs import RunKey
 
 CANCEL_CHANNEL = "holdfast_cancel"
@@ -27,18 +30,22 @@ class Liveness:
         *,
         role: str,
         interval: float,
+        patience: float,
     ) -> None:
         self._database = database
         self._worker = worker
         self._tasks = tasks
         self._role = role
         self._interval = interval
+        self._patience = patience
         self._stopping = asyncio.Event()
         self._beating = asyncio.Lock()
         self._strays: set[RunKey] = set()
+        self.missed: Reason | None = None
+        """Why the last heartbeat couldn't be written."""
 
     async def beat(self) -> None:
-        """One heartbeat; runs that somebody wants cancelled are interrupted.
+        """One heartbeat, given up early enough for another one; runs that somebody wants cancelled are interrupted.
 
         A run that is ours and that nobody executes was claimed by a commit whose reply was lost. Seen
         twice, it is let go: while this process lives, nobody else would find it.
@@ -46,9 +53,16 @@ class Liveness:
         async with self._beating:
             if self._stopping.is_set():
                 return
-            owned = await workers.beat(
-                self._database.hot, self._worker.me, self._role, socket.gethostname(), os.getpid()
-            )
+            async with asyncio.timeout(self._patience):
+                owned = await workers.beat(
+                    self._database.hot,
+                    self._worker.me,
+                    self._role,
+                    socket.gethostname(),
+                    os.getpid(),
+                )
+        self.missed = None
+        telemetry.database_ready.set(1)
         for run in owned:
             if run.is_unwanted:
                 self._worker.cancel(run.key.tenant, run.key.run_id, run.reason)
@@ -72,7 +86,9 @@ class Liveness:
             try:
                 await self.beat()
             except DATABASE_AWAY as error:
-                log.warning("heartbeat_missed", error=type(error).__name__)
+                self.missed = reason_of(error)
+                telemetry.database_ready.set(0)
+                log.debug("heartbeat_missed", reason=self.missed.value)
 
     def heard(self, payload: str) -> None:
         """The fast path of a wish: whoever executes the run interrupts it at once."""

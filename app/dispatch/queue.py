@@ -20,6 +20,7 @@ from app.storage.deliveries import (
     delivered_task,
     queue_queries,
 )
+from app.storage.outages import reason_of
 from app.storage.runs import RunKey
 from app.storage.tasks import TaskKey
 
@@ -57,7 +58,7 @@ class DeliveryQueue:
             try:
                 await self._work_until_broken()
             except* _MENDS_BY_RESTARTING as errors:
-                log.warning("queue_restarted", errors=[repr(e)[:200] for e in errors.exceptions])
+                log.debug("queue_restarted", errors=[repr(e)[:200] for e in errors.exceptions])
             if not self._stopping.is_set():
                 await self._pause()
 
@@ -86,12 +87,10 @@ class DeliveryQueue:
     async def _received(self, job: Job) -> None:
         delay = (datetime.now(UTC) - job.created).total_seconds()  # noqa: TID251  the queue's own clock
         telemetry.queue_delay.observe(max(0.0, delay))
-        if await self._handle(delivered(job.payload), str(job.id)) is Handled.BUSY:
-            raise _no_room()
+        await _handled(self._handle(delivered(job.payload), str(job.id)))
 
     async def _received_task(self, job: Job) -> None:
-        if await self._handle_task(delivered_task(job.payload)) is Handled.BUSY:
-            raise _no_room()
+        await _handled(self._handle_task(delivered_task(job.payload)))
 
     async def _pause(self) -> None:
         try:
@@ -101,5 +100,12 @@ class DeliveryQueue:
             return
 
 
-def _no_room() -> RetryRequested:
-    return RetryRequested(delay=timedelta(milliseconds=250), reason="no free slot")
+async def _handled(handling: Awaitable[Handled]) -> None:
+    """A delivery that can't be dealt with now stays; the queue would drop what it fails over."""
+    try:
+        if await handling is Handled.DONE:
+            return
+        reason = "no free slot"
+    except DATABASE_AWAY as error:
+        reason = f"database away: {reason_of(error).value}"
+    raise RetryRequested(delay=timedelta(milliseconds=250), reason=reason)

@@ -74,7 +74,7 @@ class Sweeper:
             try:
                 await self.sweep()
             except DATABASE_AWAY as error:
-                log.warning("sweep_missed", error=type(error).__name__)
+                log.debug("sweep_missed", error=type(error).__name__)
 
     def stop(self) -> None:
         self._stopping.set()

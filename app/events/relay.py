@@ -46,7 +46,7 @@ class NotifyRelay:
             try:
                 await notify(self._database.hot, CHANNEL, payloads)
             except DATABASE_AWAY as error:
-                log.warning("hints_lost", count=len(payloads), error=type(error).__name__)
+                log.debug("hints_lost", count=len(payloads), error=type(error).__name__)
 
     def heard(self, payload: str) -> None:
         """A hint has arrived; our own come back too."""

@@ -15,7 +15,7 @@ async def test_a_run_that_was_claimed_without_anybody_knowing_is_let_go(database
     """The commit of its start landed, the reply was lost: only this process could ever find it."""
     worker = idle_worker(database)
     tasks = idle_task_worker(database, worker.me)
-    liveness = Liveness(database, worker, tasks, role="all", interval=1)
+    liveness = Liveness(database, worker, tasks, role="all", interval=1, patience=5)
     await liveness.beat()
     run = some_run("hello")
     await admit(database.hot, run, WorkerId(worker.me))

@@ -169,7 +169,9 @@ class Replica:
             slots=slots,
             heartbeat_timeout=PATIENCE,
         )
-        self.liveness = Liveness(database, self.worker, self.tasks, role="all", interval=0.5)
+        self.liveness = Liveness(
+            database, self.worker, self.tasks, role="all", interval=0.5, patience=5
+        )
         self.deadlines = Deadlines(self.desk, interval=FOLLOW_UP)
         self.sweeper = Sweeper(
             database, self.roster, interval=FOLLOW_UP, heartbeat_timeout=PATIENCE
