@@ -111,3 +111,5 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
     root.setLevel(level.upper())
     for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "asyncio", "alembic", "pgqueuer"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+    # In an outage it warns again and again, with tracebacks, of what its callers are told anyway.
+    logging.getLogger("asyncpg").setLevel(logging.ERROR)

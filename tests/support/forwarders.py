@@ -24,9 +24,9 @@ class Forwarder:
 
     def __init__(self, database_url: str) -> None:
         parts = urlsplit(database_url)
-        query = parse_qs(parts.query)
-        self._socket = Path(query["host"][0]) / f".s.PGSQL.{query['port'][0]}"
         self._account_and_name = f"{parts.username}@{{}}{parts.path}"
+        self._socket = _socket_of(database_url)
+        self._silenced: set[asyncio.Task[None]] = set()
         self._carriers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._port = 0
@@ -53,6 +53,17 @@ class Forwarder:
         if self._carriers:
             await asyncio.wait(self._carriers)
 
+    def lead_to(self, database_url: str) -> None:
+        """Carry whoever comes from now on to another server, at the same address."""
+        self._socket = _socket_of(database_url)
+
+    def silence(self) -> None:
+        """Carry nothing more over the connections that are open, and tell nobody; new ones are carried.
+
+        As a firewall does that has forgotten them.
+        """
+        self._silenced.update(self._carriers)
+
     def lose(self, marker: bytes) -> None:
         """Break the next connection that sends this, before it arrives."""
         self._cut = _Cut(marker, arrives=False)
@@ -70,11 +81,13 @@ class Forwarder:
         self._carriers[task] = writer
         try:
             await self._carry_both_ways(reader, writer)
-        except* ConnectionError:
+        except* OSError:
+            # One side has gone, or nobody was there.
             pass
         finally:
             writer.transport.abort()
             del self._carriers[task]
+            self._silenced.discard(task)
 
     async def _carry_both_ways(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -82,9 +95,12 @@ class Forwarder:
         """Until one side has no more to say: then the other one has nobody to talk to."""
         from_there, to_there = await asyncio.open_unix_connection(self._socket)
         loses_reply = asyncio.Event()
+        task = asyncio.current_task()
 
         async def there() -> None:
             while data := await reader.read(65_536):
+                if task in self._silenced:
+                    continue
                 if self._cut is not None and self._cut.marker in data:
                     cut, self._cut = self._cut, None
                     if not cut.arrives:
@@ -96,6 +112,8 @@ class Forwarder:
 
         async def back() -> None:
             while data := await from_there.read(65_536):
+                if task in self._silenced:
+                    continue
                 if loses_reply.is_set() and _IDLE in data:
                     self.cuts += 1
                     return
@@ -110,6 +128,11 @@ class Forwarder:
                     way.cancel()
         finally:
             to_there.transport.abort()
+
+
+def _socket_of(database_url: str) -> Path:
+    query = parse_qs(urlsplit(database_url).query)
+    return Path(query["host"][0]) / f".s.PGSQL.{query['port'][0]}"
 
 
 @asynccontextmanager
