@@ -13,7 +13,7 @@ from app.storage import embedded_programs as programs
 from app.storage.embedded_programs import ServerUser
 
 _PATIENCE = 60
-_QUICK = {"fsync": "off", "full_page_writes": "off", "max_connections": "60"}
+_QUICK = {"fsync": "off", "full_page_writes": "off", "max_connections": "40"}
 PORT = 5432
 
 
@@ -55,14 +55,22 @@ class Cluster:
 
     def make(self) -> None:
         data = self.folder / "data"
-        self._run("initdb", f"--pgdata={data}", "--username=postgres", "--auth=trust", "-E", "UTF8")
+        self._run(
+            "initdb",
+            f"--pgdata={data}",
+            "--username=postgres",
+            "--auth=trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        )
 
     def copy(self, to: "Cluster") -> None:
         """What runs here, as a standby that follows it."""
         self._run(
             "pg_basebackup",
             f"--pgdata={to.folder / 'data'}",
-            *("--checkpoint=fast", "--write-recovery-conf", "--wal-method=stream"),
+            *("--checkpoint=fast", "--write-recovery-conf", "--wal-method=stream", "--no-sync"),
             f"--dbname={self.url()}",
         )
 
@@ -93,6 +101,17 @@ class Cluster:
             )
             output.seek(0)
             assert done.returncode == 0, f"{program}: {output.read()}"
+
+
+def distribution_programs() -> Path:
+    """Where the distribution has the newest of its Postgres servers."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not found:
+        raise FileNotFoundError(
+            "The distribution's Postgres isn't on this machine: "
+            "apt-get install --no-install-recommends postgresql"
+        )
+    return found[-1].parent
 
 
 @contextmanager
