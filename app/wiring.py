@@ -63,6 +63,7 @@ class House:
 @asynccontextmanager
 async def open_house(settings: Settings) -> AsyncIterator[House]:
     """Start all parts that the role needs; on leaving, hand over what runs and stop them."""
+    require_direct_url(settings)
     async with AsyncExitStack() as stack:
         url, place = await _database_url(settings, stack)
         if settings.migrate or (settings.migrate is None and settings.database_url is None):
@@ -118,6 +119,14 @@ async def _database_url(settings: Settings, stack: AsyncExitStack) -> tuple[str,
     embedded = await asyncio.to_thread(EmbeddedPostgres.start, data_dir)
     stack.push_async_callback(asyncio.to_thread, embedded.stop)
     return embedded.url, f"{data_dir} (embedded Postgres)"
+
+
+def require_direct_url(settings: Settings) -> None:
+    """Nobody hears a LISTEN through a pooler that changes the connection with every transaction."""
+    if settings.pgbouncer and settings.listen_url is None:
+        raise ConfigurationError(
+            "HOLDFAST_PGBOUNCER needs HOLDFAST_LISTEN_URL: the address of the server itself, for LISTEN."
+        )
 
 
 def _options(settings: Settings) -> DatabaseOptions:

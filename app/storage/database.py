@@ -30,6 +30,7 @@ RawPool: TypeAlias = HotPool
 QueuePool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 OLDEST_SERVER = 14
+QUEUE_CONNECTIONS = 4
 SILENCE = 2.0
 """Seconds that the server gets on top of its own time-outs, before it counts as silent."""
 DATABASE_AWAY: tuple[type[Exception], ...] = (*PASSING, DatabaseAway)
@@ -145,7 +146,7 @@ class Database:
             pool = await asyncpg.create_pool(
                 self._listen_dsn,
                 min_size=2,
-                max_size=4,
+                max_size=QUEUE_CONNECTIONS,
                 reset=_keep,
                 init=self._keep_alive,
                 **_connection_options(self._options, direct=True),
@@ -357,6 +358,8 @@ def place_of(url: str) -> str:
 def unreachable(dsn: str, error: BaseException) -> DatabaseUnusable:
     """One sentence, without the password."""
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if "unsupported startup parameter" in reason:
+        reason = f"{reason}; for a PgBouncer in between, set HOLDFAST_PGBOUNCER=1"
     return DatabaseUnusable(
         f"Can't reach Postgres at {place_of(dsn)}: {reason}. Check DATABASE_URL, and that the "
         "server is running and lets this machine in."
