@@ -18,6 +18,7 @@ from app.backends.registry import Backends
 from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
 from app.dispatch.deadlines import Deadlines
+from app.dispatch.deafness import Deafness
 from app.dispatch.execution import Workbench
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
@@ -192,6 +193,7 @@ async def _furnish(
         slots=settings.task_concurrency,
         heartbeat_timeout=settings.heartbeat_timeout,
     )
+    deafness = Deafness(asyncio.get_running_loop().time, remembered=settings.heartbeat_timeout)
     liveness = Liveness(
         database,
         worker,
@@ -199,6 +201,7 @@ async def _furnish(
         role=settings.role,
         interval=settings.heartbeat_interval,
         patience=settings.heartbeat_timeout / 3,
+        deafness=deafness,
     )
     deadlines = Deadlines(desk, interval=settings.sweep_interval)
     sweeper = Sweeper(
@@ -206,6 +209,7 @@ async def _furnish(
         roster,
         interval=settings.sweep_interval,
         heartbeat_timeout=settings.heartbeat_timeout,
+        deafness=deafness,
         forget_answers_after=settings.idempotency_retention,
     )
     handlers = {EVENTS_CHANNEL: relay.heard, CANCEL_CHANNEL: liveness.heard}

@@ -7,6 +7,7 @@ import socket
 import structlog
 
 from app import telemetry
+from app.dispatch.deafness import Deafness
 from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.errors import Reason
@@ -31,6 +32,7 @@ class Liveness:
         role: str,
         interval: float,
         patience: float,
+        deafness: Deafness,
     ) -> None:
         self._database = database
         self._worker = worker
@@ -38,6 +40,7 @@ class Liveness:
         self._role = role
         self._interval = interval
         self._patience = patience
+        self._deafness = deafness
         self._stopping = asyncio.Event()
         self._beating = asyncio.Lock()
         self._strays: set[RunKey] = set()
@@ -45,7 +48,8 @@ class Liveness:
         """Why the last heartbeat couldn't be written."""
 
     async def beat(self) -> None:
-        """One heartbeat, given up early enough for another one; runs that somebody wants cancelled are interrupted.
+        """One heartbeat, given up early enough for another one; runs that somebody wants cancelled are
+        interrupted.
 
         A run that is ours and that nobody executes was claimed by a commit whose reply was lost. Seen
         twice, it is let go: while this process lives, nobody else would find it.
@@ -62,6 +66,7 @@ class Liveness:
                     os.getpid(),
                 )
         self.missed = None
+        self._deafness.heard()
         telemetry.database_ready.set(1)
         for run in owned:
             if run.is_unwanted:
@@ -87,6 +92,7 @@ class Liveness:
                 await self.beat()
             except DATABASE_AWAY as error:
                 self.missed = reason_of(error)
+                self._deafness.missed()
                 telemetry.database_ready.set(0)
                 log.debug("heartbeat_missed", reason=self.missed.value)
 

@@ -5,6 +5,7 @@ import asyncio
 import structlog
 
 from app.agents.roster import Roster
+from app.dispatch.deafness import Deafness
 from app.storage import deliveries, idempotency, runs, tasks, workers
 from app.storage.database import DATABASE_AWAY, Database
 
@@ -23,23 +24,26 @@ class Sweeper:
         *,
         interval: float,
         heartbeat_timeout: float,
+        deafness: Deafness,
         forget_answers_after: float = FORGET_ANSWERS_AFTER,
     ) -> None:
         self._database = database
         self._roster = roster
         self._interval = interval
         self._heartbeat_timeout = heartbeat_timeout
+        self._deafness = deafness
         self._forget_answers_after = forget_answers_after
         self._stopping = asyncio.Event()
 
     async def sweep(self) -> int:
         """Enqueue every run and task that has lost its worker, its delivery or its reason to wait."""
+        patience = self._heartbeat_timeout + self._deafness.seconds()
         async with self._database.transaction() as connection:
             if not await runs.may_sweep(connection):
                 return 0
             found = await runs.orphans(
                 connection,
-                heartbeat_timeout=self._heartbeat_timeout,
+                heartbeat_timeout=patience,
                 grace=2 * self._interval,
                 limit=AT_ONCE,
             )
@@ -52,7 +56,7 @@ class Sweeper:
                 await deliveries.enqueue(connection, key)
             lost = await tasks.orphans(
                 connection,
-                heartbeat_timeout=self._heartbeat_timeout,
+                heartbeat_timeout=patience,
                 grace=2 * self._interval,
                 limit=AT_ONCE,
             )

@@ -191,6 +191,37 @@ async def test_runs_go_on_after_a_restart(place: Place, effects: Effects, how: s
     assert len([line for line in lines if "refused" not in line]) < 25, lines
 
 
+async def test_an_outage_in_which_nobody_can_be_heard_is_nobodys_death(
+    place: Place, agents: Path, effects: Effects
+) -> None:
+    """It lasts for longer than a silent worker is waited for; all of them are silent, and alive."""
+    quick = {"heartbeat_interval": 1, "heartbeat_timeout": 2, "sweep_interval": 0.05}
+    settings = {**IMPATIENT, **quick, "agents": agents}
+    async with AsyncExitStack() as stack:
+        clients = []
+        for _ in range(2):
+            one = await stack.enter_async_context(serving(place.way.url, **settings))
+            clients.append(await stack.enter_async_context(one.client()))
+        calls = [Effects(effects.file.with_name(f"of-{n}")) for n in range(2)]
+        started = [
+            await client.start("quick", f'CALL send {{"file": "{call.file}", "hold": true}}')
+            for client, call in zip(clients, calls, strict=True)
+        ]
+        for call in calls:
+            await call.happened()
+        await asyncio.to_thread(place.cluster.stop, "immediate")
+        await pause(2.5)
+        await asyncio.to_thread(place.cluster.start)
+        await place.ready()
+        await pause(1)
+        for call in calls:
+            call.release()
+        for run in started:
+            ended = await done(place, run["run_id"])
+            assert (ended["attempt"], ended["outcome"]) == (1, "succeeded")
+        assert [len(call.lines) for call in calls] == [1, 1]
+
+
 async def test_killing_idle_connections_is_noticed_by_nobody(place: Place) -> None:
     await asyncio.gather(*(place.client.start("quick", "hello") for _ in range(8)))
     database = await place.database()
