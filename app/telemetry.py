@@ -111,5 +111,6 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
     root.setLevel(level.upper())
     for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "asyncio", "alembic", "pgqueuer"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
-    # In an outage it warns again and again, with tracebacks, of what its callers are told anyway.
+    # In an outage they tell again and again, with tracebacks, what their callers are told anyway.
     logging.getLogger("asyncpg").setLevel(logging.ERROR)
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)

@@ -39,6 +39,7 @@ from app.storage import migrations
 from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions, place_of
 from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.storage.notifications import listen, notify
+from app.storage.outages import unusable
 from app.storage.runs import RunKey
 
 WAIT_FOR_SLOT = 1.0
@@ -78,7 +79,11 @@ async def open_house(settings: Settings) -> AsyncIterator[House]:
         stack.push_async_callback(models.aclose)
         if settings.role != "api" and settings.agents is not None:
             require_working_models(settings.agents, catalog, models)
-        yield await _furnish(settings, stack, database, place, catalog, models, backends)
+        try:
+            house = await _furnish(settings, stack, database, place, catalog, models, backends)
+        except DATABASE_AWAY as error:
+            raise unusable(place, error) from error
+        yield house
 
 
 def known_backends() -> Backends:

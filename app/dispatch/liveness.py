@@ -18,6 +18,7 @@ from app.storage.outages import reason_of
 from app.storage.runs import RunKey
 
 CANCEL_CHANNEL = "holdfast_cancel"
+LAST_PATIENCE = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +103,13 @@ class Liveness:
         self._worker.cancel(Tenant(tenant), RunId(run_id), reason or None)
 
     async def stop(self) -> None:
-        """Leave the list of workers, once nothing is owned any more; no later beat may come back to it."""
+        """Leave the list of workers, once nothing is owned any more; no later beat may come back to it.
+
+        With the database away we stay on the list, and are found dead after a while.
+        """
         self._stopping.set()
-        async with self._beating:
-            await workers.leave(self._database.hot, self._worker.me)
+        try:
+            async with asyncio.timeout(LAST_PATIENCE), self._beating:
+                await workers.leave(self._database.hot, self._worker.me)
+        except DATABASE_AWAY as error:
+            log.warning("list_not_left", reason=reason_of(error).value)

@@ -12,7 +12,7 @@ from pgqueuer.domain.errors import PgqException, RetryRequested
 from pgqueuer.domain.models import Job
 
 from app import telemetry
-from app.storage.database import DATABASE_AWAY, Database
+from app.storage.database import DATABASE_AWAY, Database, QueuePool
 from app.storage.deliveries import (
     ENTRYPOINT,
     TASK_ENTRYPOINT,
@@ -26,6 +26,7 @@ from app.storage.tasks import TaskKey
 
 BATCH = 5
 RESTART = 0.5
+LAST_PATIENCE = 3.0
 _MENDS_BY_RESTARTING: tuple[type[Exception], ...] = (*DATABASE_AWAY, PgqException)
 
 log = structlog.get_logger(__name__)
@@ -50,6 +51,7 @@ class DeliveryQueue:
         self._handle_task = handle_task
         self._poll = poll
         self._manager: QueueManager | None = None
+        self._pool: QueuePool | None = None
         self._stopping = asyncio.Event()
 
     async def work(self) -> None:
@@ -63,14 +65,20 @@ class DeliveryQueue:
                 await self._pause()
 
     def stop(self) -> None:
-        """Take no more deliveries; those being handled are seen through."""
+        """Take no more deliveries; those being handled are seen through, if the database answers."""
         self._stopping.set()
         if self._manager is not None:
             self._manager.shutdown.set()
+        asyncio.get_running_loop().call_later(LAST_PATIENCE, self._cut)
+
+    def _cut(self) -> None:
+        """The queue waits for its last statements however long they take: end them."""
+        if self._pool is not None:
+            self._pool.terminate()
 
     async def _work_until_broken(self) -> None:
-        async with self._database.queue_pool() as pool:
-            manager = QueueManager(queue_queries(AsyncpgPoolDriver(pool)))
+        async with self._database.queue_pool() as self._pool:
+            manager = QueueManager(queue_queries(AsyncpgPoolDriver(self._pool)))
             manager.entrypoint(ENTRYPOINT, accepts_context=False)(self._received)
             manager.entrypoint(TASK_ENTRYPOINT, accepts_context=False)(self._received_task)
             self._manager = manager

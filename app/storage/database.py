@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
+from weakref import WeakSet
 
 import asyncpg
 from sqlalchemy import event
@@ -31,6 +32,8 @@ QueuePool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 OLDEST_SERVER = 14
 QUEUE_CONNECTIONS = 4
+CLOSING = 1.0
+"""Seconds for connections to be closed politely."""
 SILENCE = 2.0
 """Seconds that the server gets on top of its own time-outs, before it counts as silent."""
 DATABASE_AWAY: tuple[type[Exception], ...] = (*PASSING, DatabaseAway)
@@ -97,6 +100,7 @@ class Database:
         listen_dsn: str,
         options: DatabaseOptions,
         engine: AsyncEngine,
+        of_the_engine: WeakSet[RawConnection],
         hot: HotPool,
         outages: Outages,
     ) -> None:
@@ -104,6 +108,7 @@ class Database:
         self._listen_dsn = listen_dsn
         self._options = options
         self._engine = engine
+        self._of_the_engine = of_the_engine
         self._outages = outages
         self.hot = hot
 
@@ -114,13 +119,19 @@ class Database:
         dsn = asyncpg_dsn(url)
         outages = Outages()
         hot = await _open_hot_pool(dsn, options, outages)
-        engine = _engine(dsn, options)
+        of_the_engine: WeakSet[RawConnection] = WeakSet()
+        engine = _engine(dsn, options, of_the_engine)
         listen_dsn = asyncpg_dsn(listen_url) if listen_url else dsn
-        return cls(dsn, listen_dsn, options, engine, hot, outages)
+        return cls(dsn, listen_dsn, options, engine, of_the_engine, hot, outages)
 
     async def close(self) -> None:
-        await self._engine.dispose()
-        await _close(self.hot, patience=5)
+        """See out what is under way, and leave what doesn't end in time."""
+        # Closed by ourselves, all at once: the engine would wait for one after the other.
+        await self._engine.dispose(close=False)
+        async with asyncio.TaskGroup() as closing:
+            closing.create_task(_close(self.hot, patience=CLOSING))
+            for connection in self._of_the_engine:
+                closing.create_task(_leave(connection))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -154,7 +165,7 @@ class Database:
             try:
                 yield pool
             finally:
-                await _close(pool, patience=1)
+                await _close(pool, patience=CLOSING)
 
     async def ping(self) -> None:
         """Raises one of `DATABASE_AWAY` when the server doesn't answer, or wouldn't let us write."""
@@ -221,6 +232,13 @@ async def _close(pool: "HotPool | QueuePool", *, patience: float) -> None:
         pool.terminate()
 
 
+async def _leave(connection: RawConnection) -> None:
+    try:
+        await connection.close(timeout=CLOSING)
+    except PASSING:
+        connection.terminate()
+
+
 async def raw(connection: Connection) -> RawConnection:
     """The driver's connection under a transaction that has begun: it commits or rolls back with it."""
     proxy = await connection.get_raw_connection()
@@ -230,9 +248,10 @@ async def raw(connection: Connection) -> RawConnection:
     return driver
 
 
-def _engine(dsn: str, options: DatabaseOptions) -> AsyncEngine:
+def _engine(dsn: str, options: DatabaseOptions, opened: WeakSet[RawConnection]) -> AsyncEngine:
     async def connect(**_: Any) -> RawConnection:
         connection: RawConnection = await asyncpg.connect(dsn, **_connection_options(options))
+        opened.add(connection)
         keep_alive(connection, options.tcp_keepalive)
         return connection
 

@@ -72,6 +72,7 @@ class HotPool:
         self._patience = patience
         self._lifetime = lifetime
         self._believed_since = 0.0
+        self._releasing: set[asyncio.Task[None]] = set()
 
     async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
         async with self.acquire() as connection:
@@ -96,8 +97,10 @@ class HotPool:
             connection = await self._checked_out()
             try:
                 yield connection
-            finally:
-                await self._release(connection)
+            except BaseException:
+                await self._give_back(connection)
+                raise
+            await self._pool.release(connection, timeout=RELEASE_PATIENCE)
         except PASSING as error:
             if self._outages.failed(error) in DISTRUSTED:
                 self.distrust()
@@ -133,7 +136,7 @@ class HotPool:
                     if self._is_believed(connection):
                         return connection
                     connection.terminate()
-                    await self._release(connection)
+                    await self._pool.release(connection)
         except TimeoutError:
             if self.busy >= self._pool.get_max_size():
                 raise DatabaseBusy(
@@ -145,6 +148,13 @@ class HotPool:
         opened_at: float = connection.opened_at  # type: ignore[attr-defined]  # it is an `OurConnection`
         oldest = asyncio.get_running_loop().time() - self._lifetime
         return opened_at > max(self._believed_since, oldest)
+
+    async def _give_back(self, connection: _Proxy) -> None:
+        """After a failure, in a task of its own: whoever is cancelled meanwhile leaves nothing undone."""
+        task = asyncio.get_running_loop().create_task(self._release(connection))
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+        await asyncio.shield(task)
 
     async def _release(self, connection: _Proxy) -> None:
         try:

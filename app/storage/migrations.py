@@ -19,8 +19,10 @@ from app.storage.database import (
     OLDEST_SERVER,
     RawPool,
     asyncpg_dsn,
+    place_of,
     unreachable,
 )
+from app.storage.outages import PASSING, unusable
 
 Step: TypeAlias = Callable[[Config], None]
 
@@ -100,6 +102,8 @@ async def _migrate(url: str, step: Step) -> None:
                 f"The user of DATABASE_URL may not change the schema ({error.orig.__cause__}). "
                 "Let its owner run `holdfast migrate`, or grant it the right."
             ) from error
+        if error.orig is not None and isinstance(error.orig.__cause__, PASSING):
+            raise unusable(place_of(dsn), error.orig.__cause__) from error
         raise
     finally:
         await engine.dispose()

@@ -6,7 +6,7 @@ import asyncpg
 import structlog
 
 from app import telemetry
-from app.domain.errors import DatabaseAway, Reason
+from app.domain.errors import DatabaseAway, DatabaseUnusable, Reason
 
 SAY_AGAIN = 10.0
 """Seconds between two lines in the log about one cause, however many statements fail of it."""
@@ -49,6 +49,11 @@ _REASONS: tuple[tuple[type[Exception], Reason], ...] = (
     (asyncpg.TransactionRollbackError, Reason.LOCKED),
     (TimeoutError, Reason.SILENT),
 )
+_SENTENCES = {
+    Reason.READ_ONLY: "takes no writes",
+    Reason.DISK_FULL: "has no room left",
+    Reason.TOO_MANY_CONNECTIONS: "takes no more connections",
+}
 DISTRUSTED = frozenset({Reason.READ_ONLY, Reason.SILENT})
 """After these, other connections to the same place aren't believed either: it may be the wrong one now."""
 
@@ -63,6 +68,14 @@ def reason_of(error: BaseException) -> Reason:
         if isinstance(error, kind):
             return reason
     return Reason.UNREACHABLE
+
+
+def unusable(place: str, error: BaseException) -> DatabaseUnusable:
+    """For whoever can't begin without: one sentence."""
+    reason = _SENTENCES.get(reason_of(error), "doesn't answer")
+    return DatabaseUnusable(
+        f"The database ({place}) {reason}: {str(error) or type(error).__name__}. Start again when it does better."
+    )
 
 
 class Outages:

@@ -110,6 +110,9 @@ async def place(cluster: Cluster, agents: Path) -> AsyncIterator[Place]:
 async def nothing_is_broken(place: Place) -> AsyncIterator[None]:
     await place.ready()
     yield
+    if not place.cluster.runs:
+        # A test has failed in the middle: it alone.
+        await asyncio.to_thread(place.cluster.start)
     await place.ready()
     assert await broken_invariants(place.cluster.url("holdfast")) == {}
 
@@ -171,7 +174,11 @@ async def test_runs_go_on_after_a_restart(place: Place, effects: Effects, how: s
         refused(await client.http.get(f"/v1/runs/{waiting['run_id']}"), "unreachable")
         path, answer = answer_to(waiting)
         refused(await client.http.post(path, json=answer), "unreachable")
-        assert await place.metric("holdfast_database_ready") == 0
+
+        async def measured() -> bool:
+            return await place.metric("holdfast_database_ready") == 0
+
+        await eventually(measured)
         effects.release()
         await asyncio.to_thread(place.cluster.start)
         await place.ready()
@@ -259,6 +266,31 @@ async def test_connections_that_fell_silent_are_left(place: Place, effects: Effe
     again = await client.settled(started["run_id"])
     await client.post(*answer_to(again))
     assert (await done(place, started["run_id"]))["outcome"] == "succeeded"
+
+
+@pytest.mark.parametrize("how", ["refused", "silent"])
+async def test_a_process_that_ends_does_not_wait_for_its_database(
+    place: Place, agents: Path, effects: Effects, how: str
+) -> None:
+    url = place.cluster.url("holdfast")
+    async with forwarding(url) as way, serving(way.url, **IMPATIENT, agents=agents) as leaving:
+        async with leaving.client() as client:
+            held = await client.start(
+                "quick", f'CALL look {{"file": "{effects.file}", "hold": true}}'
+            )
+            await effects.happened()
+            talking = await client.start("talker", WORDS)
+            if how == "refused":
+                await way.block()
+            else:
+                way.silence_for_ever()
+            leaving.terminate()
+            async with asyncio.timeout(10):
+                assert await leaving.gone() == 0
+    assert "Traceback" not in leaving.log, leaving.log
+    effects.release()
+    for run in (held, talking):
+        assert (await done(place, run["run_id"]))["outcome"] == "succeeded", "others go on with it"
 
 
 # --- the server is there, and can't -----------------------------------------------------------------

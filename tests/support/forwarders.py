@@ -27,6 +27,7 @@ class Forwarder:
         self._account_and_name = f"{parts.username}@{{}}{parts.path}"
         self._socket = _socket_of(database_url)
         self._silenced: set[asyncio.Task[None]] = set()
+        self._is_silent = False
         self._carriers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._port = 0
@@ -64,6 +65,10 @@ class Forwarder:
         """
         self._silenced.update(self._carriers)
 
+    def silence_for_ever(self) -> None:
+        """Carry nothing more, over new connections neither: nobody hears of anything."""
+        self._is_silent = True
+
     def lose(self, marker: bytes) -> None:
         """Break the next connection that sends this, before it arrives."""
         self._cut = _Cut(marker, arrives=False)
@@ -99,7 +104,7 @@ class Forwarder:
 
         async def there() -> None:
             while data := await reader.read(65_536):
-                if task in self._silenced:
+                if self._is_silent or task in self._silenced:
                     continue
                 if self._cut is not None and self._cut.marker in data:
                     cut, self._cut = self._cut, None
@@ -112,7 +117,7 @@ class Forwarder:
 
         async def back() -> None:
             while data := await from_there.read(65_536):
-                if task in self._silenced:
+                if self._is_silent or task in self._silenced:
                     continue
                 if loses_reply.is_set() and _IDLE in data:
                     self.cuts += 1
