@@ -367,11 +367,17 @@ def _uuid_text(value: bytes) -> str:
 def place_of(url: str) -> str:
     """Where a database is, without who may enter and how."""
     parts = urlsplit(url)
-    try:
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
+    hosts = [_host(one) for one in parts.netloc.rpartition("@")[2].split(",")]
+    if None in hosts:
         return "an address whose port isn't a number"
-    return f"{parts.hostname or 'the local socket'}{port}{parts.path}"
+    return f"{','.join(filter(None, hosts)) or 'the local socket'}{parts.path}"
+
+
+def _host(text: str) -> str | None:
+    """One of maybe several; what should be a port and is none may be a secret."""
+    bare = text.rpartition("]")[2]
+    _, colon, port = bare.partition(":")
+    return None if colon and not port.isdigit() else text
 
 
 def unreachable(dsn: str, error: BaseException) -> DatabaseUnusable:

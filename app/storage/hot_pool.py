@@ -6,8 +6,6 @@ replaced when somebody asks for it: after a failover it may lead to the wrong pl
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -21,7 +19,10 @@ DISTRUST_AGAIN = 1.0
 KEEPALIVE_INTERVAL = 5
 KEEPALIVE_COUNT = 3
 
-_Proxy: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+Proxy: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+
+
+_TELLING: tuple[type[Exception], ...] = (*PASSING, DatabaseAway)
 
 
 class OurConnection(asyncpg.Connection):
@@ -75,40 +76,24 @@ class HotPool:
         self._releasing: set[asyncio.Task[None]] = set()
 
     async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
-        async with self.acquire() as connection:
+        async with Lease(self) as connection:
             return await connection.fetch(query, *args)
 
     async def fetchrow(self, query: str, *args: object) -> asyncpg.Record | None:
-        async with self.acquire() as connection:
+        async with Lease(self) as connection:
             return await connection.fetchrow(query, *args)
 
     async def fetchval(self, query: str, *args: object) -> Any:
-        async with self.acquire() as connection:
+        async with Lease(self) as connection:
             return await connection.fetchval(query, *args)
 
     async def execute(self, query: str, *args: object) -> str:
-        async with self.acquire() as connection:
+        async with Lease(self) as connection:
             return await connection.execute(query, *args)
 
-    @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[_Proxy]:
+    def acquire(self) -> "Lease":
         """A connection of one's own for a while; raises `DatabaseBusy` when none gets free in time."""
-        try:
-            connection = await self._checked_out()
-            try:
-                yield connection
-            except BaseException:
-                await self._give_back(connection)
-                raise
-            await self._pool.release(connection, timeout=RELEASE_PATIENCE)
-        except PASSING as error:
-            if self._outages.failed(error) in DISTRUSTED:
-                self.distrust()
-            raise
-        except DatabaseAway as error:
-            self._outages.failed(error)
-            raise
-        self._outages.worked()
+        return Lease(self)
 
     def distrust(self) -> None:
         """Open new connections from now on instead of those that are there; not more often than they
@@ -123,42 +108,74 @@ class HotPool:
     def terminate(self) -> None:
         self._pool.terminate()
 
-    @property
-    def busy(self) -> int:
-        """How many connections somebody has."""
-        return self._pool.get_size() - self._pool.get_idle_size()
+    # --- for leases -----------------------------------------------------------------------------
 
-    async def _checked_out(self) -> _Proxy:
+    async def check_out(self) -> Proxy:
+        pool = self._pool
+        # Whoever finds one that is idle need not be timed.
+        patience = None if pool.get_idle_size() else self._patience
         try:
-            async with asyncio.timeout(self._patience):
-                while True:
-                    connection: _Proxy = await self._pool.acquire(timeout=self._patience)
-                    if self._is_believed(connection):
-                        return connection
-                    connection.terminate()
-                    await self._pool.release(connection)
+            while True:
+                connection: Proxy = await pool.acquire(timeout=patience)
+                if self._is_believed(connection):
+                    return connection
+                connection.terminate()
+                await pool.release(connection)
+                patience = self._patience
         except TimeoutError:
-            if self.busy >= self._pool.get_max_size():
+            if pool.get_size() - pool.get_idle_size() >= pool.get_max_size():
                 raise DatabaseBusy(
-                    f"none of {self._pool.get_max_size()} connections got free in {self._patience} s"
+                    f"none of {pool.get_max_size()} connections got free in {self._patience} s"
                 ) from None
             raise
 
-    def _is_believed(self, connection: _Proxy) -> bool:
-        opened_at: float = connection.opened_at  # type: ignore[attr-defined]  # it is an `OurConnection`
-        oldest = asyncio.get_running_loop().time() - self._lifetime
-        return opened_at > max(self._believed_since, oldest)
+    async def check_in(self, connection: Proxy) -> None:
+        await self._pool.release(connection)
+        self._outages.worked()
 
-    async def _give_back(self, connection: _Proxy) -> None:
+    async def give_back(self, connection: Proxy) -> None:
         """After a failure, in a task of its own: whoever is cancelled meanwhile leaves nothing undone."""
         task = asyncio.get_running_loop().create_task(self._release(connection))
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
         await asyncio.shield(task)
 
-    async def _release(self, connection: _Proxy) -> None:
+    def failed(self, error: BaseException) -> None:
+        if isinstance(error, _TELLING) and self._outages.failed(error) in DISTRUSTED:
+            self.distrust()
+
+    def _is_believed(self, connection: Proxy) -> bool:
+        opened_at: float = connection.opened_at  # type: ignore[attr-defined]  # it is an `OurConnection`
+        oldest = asyncio.get_running_loop().time() - self._lifetime
+        return opened_at > max(self._believed_since, oldest)
+
+    async def _release(self, connection: Proxy) -> None:
         try:
             await self._pool.release(connection, timeout=RELEASE_PATIENCE)
         except PASSING:
             # The pool has given it up: what its statement came to, its caller knows.
             return
+
+
+class Lease:
+    """One connection for as long as a block lasts."""
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: HotPool) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> Proxy:
+        try:
+            self._connection = await self._pool.check_out()
+        except BaseException as error:
+            self._pool.failed(error)
+            raise
+        return self._connection
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            await self._pool.check_in(self._connection)
+            return
+        await self._pool.give_back(self._connection)
+        self._pool.failed(error)

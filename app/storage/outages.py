@@ -1,6 +1,7 @@
 """Why the database can't be used just now: one word for each cause, told once and counted always."""
 
 import time
+from collections.abc import Callable
 
 import asyncpg
 import structlog
@@ -81,7 +82,8 @@ def unusable(place: str, error: BaseException) -> DatabaseUnusable:
 class Outages:
     """What fails is counted each time and logged now and then; that it works again is logged once."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._said_at: dict[Reason, float] = {}
         self._unsaid: dict[Reason, int] = {}
         self._began_at: float | None = None
@@ -91,7 +93,7 @@ class Outages:
         """Note that a statement failed of something that passes."""
         reason = reason_of(error)
         telemetry.database_failures.labels(reason.value).inc()
-        now = time.monotonic()
+        now = self._clock()
         self._failed_at = now
         if self._began_at is None:
             self._began_at = now
@@ -110,7 +112,7 @@ class Outages:
         """Note that a statement succeeded; others may go on failing, of a full disk for one."""
         if self._began_at is None:
             return
-        now = time.monotonic()
+        now = self._clock()
         if now - self._failed_at >= OVER_AFTER:
             log.info("database_back", seconds=round(self._failed_at - self._began_at, 1))
             self._began_at = None

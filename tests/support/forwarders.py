@@ -30,19 +30,19 @@ class Forwarder:
         self._is_silent = False
         self._carriers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self.port = 0
         self._cut: _Cut | None = None
         self.cuts = 0
         """How many statements or replies were lost."""
 
     @property
     def url(self) -> str:
-        address = self._account_and_name.format(f"127.0.0.1:{self._port}")
+        address = self._account_and_name.format(f"127.0.0.1:{self.port}")
         return f"postgresql://{address}?sslmode=disable"
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def block(self) -> None:
         """Refuse whoever comes, and break off what is open."""
