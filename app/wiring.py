@@ -14,9 +14,12 @@ from app.agents.demo import demo_catalog
 from app.agents.endpoints import Endpoints
 from app.agents.resolve import models_of
 from app.agents.roster import Roster
+from app.backends.a2a import A2AFactory
+from app.backends.holdfast import HoldfastFactory
 from app.backends.registry import Backends
 from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
+from app.control.errands import run_errand
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.deafness import Deafness
 from app.dispatch.execution import Workbench
@@ -25,6 +28,7 @@ from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
+from app.domain.errands import Errand
 from app.domain.errors import ConfigurationError
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.hub import Hub
@@ -88,7 +92,7 @@ async def open_house(settings: Settings) -> AsyncIterator[House]:
 
 def known_backends() -> Backends:
     """Who can execute agents that don't live here, by the name that an endpoint calls them."""
-    return Backends({}, os.environ)
+    return Backends({"a2a": A2AFactory(), "holdfast": HoldfastFactory()}, os.environ)
 
 
 def load_agents(
@@ -181,6 +185,7 @@ async def _furnish(
         ),
         announce_cancel=announce_cancel,
         heartbeat_timeout=settings.heartbeat_timeout,
+        backends=backends,
         inbox_poll=settings.log_poll,
     )
     bench = Workbench(
@@ -236,7 +241,10 @@ async def _furnish(
         await worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
 
-    queue = DeliveryQueue(database, handle, tasks.handle, poll=settings.queue_poll)
+    async def handle_errand(errand: Errand) -> Handled:
+        return Handled.DONE if await run_errand(desk, errand) else Handled.BUSY
+
+    queue = DeliveryQueue(database, handle, tasks.handle, handle_errand, poll=settings.queue_poll)
     if settings.role != "api":
         background.start(queue.work())
 

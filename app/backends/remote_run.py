@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from app.clock import Clock, new_id
 from app.domain.agents import AgentSpec
-from app.domain.backends import NO_OUTPUT, BackendOutput, output_to_json
+from app.domain.backends import NO_OUTPUT, OUTPUT_KEY, BackendOutput, output_to_json
 from app.domain.checkpoints import (
     Checkpoint,
     CheckpointAnswer,
@@ -17,7 +17,7 @@ from app.domain.checkpoints import (
     materialize_output,
 )
 from app.domain.events import AgentEvent, RunFinish, StepEnd
-from app.domain.ids import MessageId, TicketKey
+from app.domain.ids import MessageId, RunId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import LoggedMessage, Message
 from app.domain.runs import Done, MessageOutput, Running, RunRecord, Waiting, status_of
@@ -26,12 +26,22 @@ from app.runtime.cancellation import Interruption
 from app.runtime.context import EXECUTING, LIFECYCLE, Start, state_snapshot
 from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents
 
-OUTPUT = "__runtime_backend_output"
 REMOTE = "__runtime_remote_backend"
 CONTEXTS = "__runtime.remote_contexts"
 """What the thread remembers of its remotes: a later run may continue there."""
 
 Standing: TypeAlias = Running | Waiting | Done
+
+
+def turn_key(run_id: RunId, steps: int) -> str:
+    """Names the turn after so many steps, whoever tries it and how often."""
+    return f"{run_id}:{steps + 1}"
+
+
+def binding_of(record: RunRecord) -> JsonObject | None:
+    """What finds the remote's side of a run, if there is one."""
+    remote = (record.run_state or {}).get("extensions", {}).get(REMOTE, {})
+    return next(iter(remote.get("targets", {}).values()), None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,8 +99,8 @@ class RemoteRun:
 
     @property
     def turn_key(self) -> str:
-        """Names the turn that comes next or is under way, whoever tries it and how often."""
-        return f"{self.record.id}:{self.steps + 1}"
+        """The turn that comes next or is under way."""
+        return turn_key(self.record.id, self.steps)
 
     @property
     def step(self) -> int | None:
@@ -158,6 +168,7 @@ class RemoteRun:
                 opened=tuple(opened),
                 applied=tuple(applied),
                 said=tuple(events),
+                parent_run_id=record.lineage.parent_run_id,
             )
         )
         if isinstance(answer, Saved):
@@ -195,5 +206,5 @@ class RemoteRun:
             remote["targets"] = {self.target: self.binding}
         extensions: dict[str, Any] = {LIFECYCLE: lifecycle, REMOTE: remote}
         if not self.made.is_empty:
-            extensions[OUTPUT] = output_to_json(self.made)
+            extensions[OUTPUT_KEY] = output_to_json(self.made)
         return {"revision": self._revision + 1, "extensions": extensions}

@@ -391,6 +391,7 @@ class Execution:
                 usage=record.usage,
                 run_state=record.run_state or {},
                 said=(Said(finish, None),),
+                parent_run_id=record.lineage.parent_run_id,
             )
         )
 

@@ -15,6 +15,7 @@ from app.clock import SystemClock, new_id, pause
 from app.control.cancel import CancelAnswer, cancel
 from app.control.decide import Decided, DecisionRequest
 from app.control.desk import Desk, Limits
+from app.control.errands import run_errand
 from app.control.start import IfThreadMissing, OnActive, StartRequest
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.deafness import Deafness
@@ -27,6 +28,7 @@ from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Action, Answer
+from app.domain.errands import Errand
 from app.domain.ids import AgentId, MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.inference import NO_OPTIONS, InferenceOptions, RetryPolicy
 from app.domain.json_values import Json, JsonObject
@@ -169,6 +171,7 @@ class Replica:
             limits=Limits(),
             announce_cancel=self._announce_cancel,
             heartbeat_timeout=PATIENCE,
+            backends=backends,
         )
         bench = Workbench(
             database=database,
@@ -202,7 +205,9 @@ class Replica:
             heartbeat_timeout=PATIENCE,
             deafness=deafness,
         )
-        self.queue = DeliveryQueue(database, self._handle, self.tasks.handle, poll=0.2)
+        self.queue = DeliveryQueue(
+            database, self._handle, self.tasks.handle, self._handle_errand, poll=0.2
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- life and death ---------------------------------------------------------------------------
@@ -290,6 +295,9 @@ class Replica:
             return Handled.BUSY
         await self.worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
+
+    async def _handle_errand(self, errand: Errand) -> Handled:
+        return Handled.DONE if await run_errand(self.desk, errand) else Handled.BUSY
 
     async def _announce_cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
         await notify(self.database.hot, CANCEL_CHANNEL, [f"{tenant}\n{run_id}\n{reason or ''}"])
