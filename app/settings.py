@@ -61,6 +61,25 @@ class Settings(BaseSettings):
     )
     pool_size: int = Field(10, ge=2, description="Database connections for commands and queries.")
     hot_pool_size: int = Field(10, ge=3, description="Database connections for executing runs.")
+    pool_timeout: float = Field(
+        5.0, gt=0, description="Wait for a free connection; then requests get 503 `overloaded`."
+    )
+    statement_timeout: float = Field(
+        15.0,
+        gt=0,
+        description="A statement that takes longer is given up, also when the server is silent.",
+    )
+    lock_timeout: float = Field(
+        5.0, gt=0, description="Wait for what another transaction has locked."
+    )
+    connection_lifetime: float = Field(
+        1800.0, gt=0, description="Age at which a database connection is replaced."
+    )
+    tcp_keepalive: float = Field(
+        30.0,
+        ge=1,
+        description="Silence after which the database's machine is asked if it is there.",
+    )
     heartbeat_interval: float = Field(
         1.0, gt=0, description="How often a process says it is alive."
     )

@@ -77,6 +77,14 @@ retention_rows = Counter(
 retention_failures = Counter(
     "holdfast_retention_failures_total", "Duties of retention that broke, by duty.", ["duty"]
 )
+database_failures = Counter(
+    "holdfast_database_failures_total",
+    "Statements that failed of something that passes, by its cause.",
+    ["reason"],
+)
+database_ready = Gauge(
+    "holdfast_database_ready", "Whether the last heartbeat could be written: 1 or 0."
+)
 streams_open = Gauge("holdfast_streams_open", "Event streams that clients hold open.")
 decisions = Counter("holdfast_decisions_total", "Decisions that took effect.", ["action"])
 
@@ -124,6 +132,9 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
     root.setLevel(level.upper())
     for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "asyncio", "alembic", "pgqueuer"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+    # In an outage they tell again and again, with tracebacks, what their callers are told anyway.
+    logging.getLogger("asyncpg").setLevel(logging.ERROR)
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 
 
 def _contained(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

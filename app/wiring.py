@@ -23,6 +23,7 @@ from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
 from app.control.errands import run_errand
 from app.dispatch.deadlines import Deadlines
+from app.dispatch.deafness import Deafness
 from app.dispatch.execution import Workbench
 from app.dispatch.liveness import Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
@@ -45,6 +46,7 @@ from app.storage import migrations
 from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions, place_of
 from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.storage.notifications import installation
+from app.storage.outages import unusable
 from app.storage.runs import RunKey
 
 WAIT_FOR_SLOT = 1.0
@@ -63,12 +65,14 @@ class House:
     models: ModelCatalog
     desk: Desk
     worker: Worker | None
+    liveness: Liveness
     stopping: asyncio.Event
 
 
 @asynccontextmanager
 async def open_house(settings: Settings) -> AsyncIterator[House]:
     """Start all parts that the role needs; on leaving, hand over what runs and stop them."""
+    require_direct_url(settings)
     async with AsyncExitStack() as stack:
         url, place = await _database_url(settings, stack)
         if settings.migrate or (settings.migrate is None and settings.database_url is None):
@@ -82,7 +86,11 @@ async def open_house(settings: Settings) -> AsyncIterator[House]:
         stack.push_async_callback(models.aclose)
         if settings.role != "api" and settings.agents is not None:
             require_working_models(settings.agents, catalog, models)
-        yield await _furnish(settings, stack, database, place, catalog, models, backends)
+        try:
+            house = await _furnish(settings, stack, database, place, catalog, models, backends)
+        except DATABASE_AWAY as error:
+            raise unusable(place, error) from error
+        yield house
 
 
 def known_backends() -> Backends:
@@ -126,11 +134,24 @@ async def _database_url(settings: Settings, stack: AsyncExitStack) -> tuple[str,
     return embedded.url, f"{data_dir} (embedded Postgres)"
 
 
+def require_direct_url(settings: Settings) -> None:
+    """Nobody hears a LISTEN through a pooler that changes the connection with every transaction."""
+    if settings.pgbouncer and settings.listen_url is None:
+        raise ConfigurationError(
+            "HOLDFAST_PGBOUNCER needs HOLDFAST_LISTEN_URL: the address of the server itself, for LISTEN."
+        )
+
+
 def _options(settings: Settings) -> DatabaseOptions:
     return DatabaseOptions(
         pool_size=settings.pool_size,
         hot_pool_size=settings.hot_pool_size,
         pgbouncer=settings.pgbouncer,
+        pool_timeout=settings.pool_timeout,
+        statement_timeout=settings.statement_timeout,
+        lock_timeout=settings.lock_timeout,
+        connection_lifetime=settings.connection_lifetime,
+        tcp_keepalive=settings.tcp_keepalive,
     )
 
 
@@ -186,8 +207,15 @@ async def _furnish(
         slots=settings.task_concurrency,
         heartbeat_timeout=settings.heartbeat_timeout,
     )
+    deafness = Deafness(asyncio.get_running_loop().time, remembered=settings.heartbeat_timeout)
     liveness = Liveness(
-        database, worker, tasks, role=settings.role, interval=settings.heartbeat_interval
+        database,
+        worker,
+        tasks,
+        role=settings.role,
+        interval=settings.heartbeat_interval,
+        patience=settings.heartbeat_timeout / 3,
+        deafness=deafness,
     )
     deadlines = Deadlines(desk, interval=settings.sweep_interval)
     sweeper = Sweeper(
@@ -195,6 +223,7 @@ async def _furnish(
         roster,
         interval=settings.sweep_interval,
         heartbeat_timeout=settings.heartbeat_timeout,
+        deafness=deafness,
     )
     retention = Retention(database, _ages(settings), interval=settings.retention_interval)
     background = await stack.enter_async_context(_Background.open())
@@ -242,6 +271,7 @@ async def _furnish(
         models=models,
         desk=desk,
         worker=worker if settings.role != "api" else None,
+        liveness=liveness,
         stopping=asyncio.Event(),
     )
 
@@ -314,7 +344,7 @@ class _Background:
                 try:
                     await work()
                 except DATABASE_AWAY as error:
-                    log.warning("skipped", error=repr(error)[:200])
+                    log.debug("skipped", error=repr(error)[:200])
 
         self.start(now_and_then())
 

@@ -7,8 +7,13 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from app.api.schemas.common import Answer
-from app.storage.database import CANNOT_CONNECT, DATABASE_AWAY
-from app.transport.deps import DeskDep
+from app.domain.errors import Reason
+from app.storage.database import CANNOT_CONNECT, DATABASE_AWAY, Database
+from app.storage.outages import reason_of
+from app.transport.deps import DeskDep, LivenessDep
+
+PATIENCE = 2.0
+"""Probes are less patient than people."""
 
 router = APIRouter(tags=["operations"])
 
@@ -20,18 +25,22 @@ class Health(Answer):
 
 @router.head("/health", include_in_schema=False)
 @router.get("/health", responses={503: {"model": Health, "description": "Not ready"}})
-async def is_ready(desk: DeskDep, response: Response) -> Health:
-    """Whether this process can serve: 503 when the database doesn't answer."""
-    database = "ok"
+async def is_ready(desk: DeskDep, liveness: LivenessDep, response: Response) -> Health:
+    """Whether this process can serve: 503, and why, when the database doesn't answer or takes no writes."""
+    reason = await _missing(desk.database) or liveness.missed
+    if reason is None:
+        return Health(status="healthy", components={"database": "ok"})
+    response.status_code = 503
+    return Health(status="unhealthy", components={"database": reason.value})
+
+
+async def _missing(database: Database) -> Reason | None:
     try:
-        async with asyncio.timeout(5):
-            await desk.database.ping()
+        async with asyncio.timeout(PATIENCE):
+            await database.ping()
     except (*DATABASE_AWAY, *CANNOT_CONNECT) as error:
-        database = type(error).__name__
-    if database != "ok":
-        response.status_code = 503
-    status: Literal["healthy", "unhealthy"] = "healthy" if database == "ok" else "unhealthy"
-    return Health(status=status, components={"database": database})
+        return reason_of(error)
+    return None
 
 
 @router.head("/health/live", include_in_schema=False)

@@ -16,12 +16,17 @@ from app.domain.errors import ConfigurationError, DatabaseUnusable
 from app.events.relay import WireAway
 from app.settings import Settings
 from app.storage import migrations
+from app.storage.capacity import capacity, connections_of, has_statement_timeout
 from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions, place_of
 from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.transport.auth import doorkeeper, require_safe_address
-from app.wiring import load_agents, nats, require_working_models
+from app.wiring import load_agents, nats, require_direct_url, require_working_models
 
-_OF_THE_DATABASE: tuple[type[Exception], ...] = (DatabaseUnusable, *DATABASE_AWAY)
+_OF_THE_DATABASE: tuple[type[Exception], ...] = (
+    ConfigurationError,
+    DatabaseUnusable,
+    *DATABASE_AWAY,
+)
 
 
 class _Findings:
@@ -119,6 +124,7 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Database, str]]:
     else:
         place = place_of(url)
     try:
+        require_direct_url(settings)
         options = DatabaseOptions(pool_size=2, hot_pool_size=2, pgbouncer=settings.pgbouncer)
         database = await Database.open(url, options, listen_url=settings.listen_url)
         try:
@@ -144,6 +150,30 @@ async def _schema(findings: _Findings, database: Database, settings: Settings) -
         findings.fine("queue")
     else:
         findings.problem("queue", "its tables are missing: restore the schema pgq from a backup")
+    await _connections(findings, database, settings)
+
+
+async def _connections(findings: _Findings, database: Database, settings: Settings) -> None:
+    each = connections_of(
+        pool_size=settings.pool_size,
+        hot_pool_size=settings.hot_pool_size,
+        pgbouncer=settings.pgbouncer,
+    )
+    found = await capacity(database.hot, each)
+    count = f"{found.processes} running, each opens up to {found.each} of {found.room}"
+    if found.suffices:
+        findings.fine("connections", count)
+    else:
+        findings.problem(
+            "connections",
+            f"{count}: raise max_connections, lower HOLDFAST_POOL_SIZE or HOLDFAST_HOT_POOL_SIZE, "
+            "or put a PgBouncer in between",
+        )
+    if settings.pgbouncer and not await has_statement_timeout(database.hot):
+        findings.problem(
+            "statement timeout",
+            "none behind PgBouncer: ALTER ROLE … SET statement_timeout = '15s', lock_timeout = '5s'",
+        )
 
 
 async def _relay(findings: _Findings, settings: Settings) -> None:

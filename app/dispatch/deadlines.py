@@ -35,7 +35,7 @@ class Deadlines:
             try:
                 await self.look()
             except DATABASE_AWAY as error:
-                log.warning("deadlines_missed", error=type(error).__name__)
+                log.debug("deadlines_missed", error=type(error).__name__)
 
     def stop(self) -> None:
         self._stopping.set()

@@ -406,7 +406,7 @@ class Execution:
                 await self._give_up(failed=failed)
                 return
             except DATABASE_AWAY:
-                log.warning("run_not_released")
+                log.debug("run_not_released")
             try:
                 async with asyncio.timeout(LET_GO_AGAIN):
                     await self.stopping.wait()

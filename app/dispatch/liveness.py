@@ -6,12 +6,18 @@ import socket
 
 import structlog
 
+from app import telemetry
+from app.dispatch.deafness import Deafness
 from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
+from app.domain.errors import Reason
 from app.domain.ids import RunId, Tenant
 from app.storage import deliveries, runs, workers
 from app.storage.database import DATABASE_AWAY, Database
+from app.storage.outages import reason_of
 from app.storage.runs import RunKey
+
+LAST_PATIENCE = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -25,18 +31,25 @@ class Liveness:
         *,
         role: str,
         interval: float,
+        patience: float,
+        deafness: Deafness,
     ) -> None:
         self._database = database
         self._worker = worker
         self._tasks = tasks
         self._role = role
         self._interval = interval
+        self._patience = patience
+        self._deafness = deafness
         self._stopping = asyncio.Event()
         self._beating = asyncio.Lock()
         self._strays: set[RunKey] = set()
+        self.missed: Reason | None = None
+        """Why the last heartbeat couldn't be written."""
 
     async def beat(self) -> None:
-        """One heartbeat; runs that somebody wants cancelled are interrupted.
+        """One heartbeat, given up early enough for another one; runs that somebody wants cancelled are
+        interrupted.
 
         A run that is ours and that nobody executes was claimed by a commit whose reply was lost. Seen
         twice, it is let go: while this process lives, nobody else would find it.
@@ -44,9 +57,17 @@ class Liveness:
         async with self._beating:
             if self._stopping.is_set():
                 return
-            owned = await workers.beat(
-                self._database.hot, self._worker.me, self._role, socket.gethostname(), os.getpid()
-            )
+            async with asyncio.timeout(self._patience):
+                owned = await workers.beat(
+                    self._database.hot,
+                    self._worker.me,
+                    self._role,
+                    socket.gethostname(),
+                    os.getpid(),
+                )
+        self.missed = None
+        self._deafness.heard()
+        telemetry.database_ready.set(1)
         for run in owned:
             if run.is_unwanted:
                 self._worker.cancel(run.key.tenant, run.key.run_id, run.reason)
@@ -70,7 +91,10 @@ class Liveness:
             try:
                 await self.beat()
             except DATABASE_AWAY as error:
-                log.warning("heartbeat_missed", error=type(error).__name__)
+                self.missed = reason_of(error)
+                self._deafness.missed()
+                telemetry.database_ready.set(0)
+                log.debug("heartbeat_missed", reason=self.missed.value)
 
     def heard(self, payload: str) -> None:
         """The fast path of a wish: whoever executes the run interrupts it at once."""
@@ -78,7 +102,13 @@ class Liveness:
         self._worker.cancel(Tenant(tenant), RunId(run_id), reason or None)
 
     async def stop(self) -> None:
-        """Leave the list of workers, once nothing is owned any more; no later beat may come back to it."""
+        """Leave the list of workers, once nothing is owned any more; no later beat may come back to it.
+
+        With the database away we stay on the list, and are found dead after a while.
+        """
         self._stopping.set()
-        async with self._beating:
-            await workers.leave(self._database.hot, self._worker.me)
+        try:
+            async with asyncio.timeout(LAST_PATIENCE), self._beating:
+                await workers.leave(self._database.hot, self._worker.me)
+        except DATABASE_AWAY as error:
+            log.warning("list_not_left", reason=reason_of(error).value)

@@ -13,7 +13,7 @@ from pgqueuer.domain.models import Job
 
 from app import telemetry
 from app.domain.errands import Errand
-from app.storage.database import DATABASE_AWAY, Database
+from app.storage.database import DATABASE_AWAY, Database, QueuePool
 from app.storage.deliveries import (
     ENTRYPOINT,
     ERRAND_ENTRYPOINT,
@@ -23,11 +23,13 @@ from app.storage.deliveries import (
     delivered_task,
     queue_queries,
 )
+from app.storage.outages import reason_of
 from app.storage.runs import RunKey
 from app.storage.tasks import TaskKey
 
 BATCH = 5
 RESTART = 0.5
+LAST_PATIENCE = 3.0
 _MENDS_BY_RESTARTING: tuple[type[Exception], ...] = (*DATABASE_AWAY, PgqException)
 
 log = structlog.get_logger(__name__)
@@ -60,6 +62,7 @@ class DeliveryQueue:
         self._handle_errand = handle_errand
         self._poll = poll
         self._manager: QueueManager | None = None
+        self._pool: QueuePool | None = None
         self._stopping = asyncio.Event()
 
     async def work(self) -> None:
@@ -68,19 +71,25 @@ class DeliveryQueue:
             try:
                 await self._work_until_broken()
             except* _MENDS_BY_RESTARTING as errors:
-                log.warning("queue_restarted", errors=[repr(e)[:200] for e in errors.exceptions])
+                log.debug("queue_restarted", errors=[repr(e)[:200] for e in errors.exceptions])
             if not self._stopping.is_set():
                 await self._pause()
 
     def stop(self) -> None:
-        """Take no more deliveries; those being handled are seen through."""
+        """Take no more deliveries; those being handled are seen through, if the database answers."""
         self._stopping.set()
         if self._manager is not None:
             self._manager.shutdown.set()
+        asyncio.get_running_loop().call_later(LAST_PATIENCE, self._cut)
+
+    def _cut(self) -> None:
+        """The queue waits for its last statements however long they take: end them."""
+        if self._pool is not None:
+            self._pool.terminate()
 
     async def _work_until_broken(self) -> None:
-        async with self._database.queue_pool() as pool:
-            manager = QueueManager(queue_queries(AsyncpgPoolDriver(pool)))
+        async with self._database.queue_pool() as self._pool:
+            manager = QueueManager(queue_queries(AsyncpgPoolDriver(self._pool)))
             manager.entrypoint(ENTRYPOINT, accepts_context=False)(self._received)
             manager.entrypoint(TASK_ENTRYPOINT, accepts_context=False)(self._received_task)
             manager.entrypoint(ERRAND_ENTRYPOINT, accepts_context=False)(self._received_errand)
@@ -98,20 +107,13 @@ class DeliveryQueue:
     async def _received(self, job: Job) -> None:
         delay = (datetime.now(UTC) - job.created).total_seconds()  # noqa: TID251  the queue's own clock
         telemetry.queue_delay.observe(max(0.0, delay))
-        if await self._handle(delivered(job.payload), str(job.id)) is Handled.BUSY:
-            raise _no_room()
+        await _handled(self._handle(delivered(job.payload), str(job.id)))
 
     async def _received_task(self, job: Job) -> None:
-        if await self._handle_task(delivered_task(job.payload)) is Handled.BUSY:
-            raise _no_room()
+        await _handled(self._handle_task(delivered_task(job.payload)))
 
     async def _received_errand(self, job: Job) -> None:
-        try:
-            handled = await self._handle_errand(delivered_errand(job.payload))
-        except DATABASE_AWAY as error:
-            raise RetryRequested(delay=timedelta(seconds=1), reason="database away") from error
-        if handled is Handled.BUSY:
-            raise _no_room()
+        await _handled(self._handle_errand(delivered_errand(job.payload)))
 
     async def _pause(self) -> None:
         try:
@@ -121,5 +123,12 @@ class DeliveryQueue:
             return
 
 
-def _no_room() -> RetryRequested:
-    return RetryRequested(delay=timedelta(milliseconds=250), reason="no free slot")
+async def _handled(handling: Awaitable[Handled]) -> None:
+    """A delivery that can't be dealt with now stays; the queue would drop what it fails over."""
+    try:
+        if await handling is Handled.DONE:
+            return
+        reason = "no free slot"
+    except DATABASE_AWAY as error:
+        reason = f"database away: {reason_of(error).value}"
+    raise RetryRequested(delay=timedelta(milliseconds=250), reason=reason)

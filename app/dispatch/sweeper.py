@@ -5,6 +5,7 @@ import asyncio
 import structlog
 
 from app.agents.roster import Roster
+from app.dispatch.deafness import Deafness
 from app.storage import children, deliveries, runs, tasks
 from app.storage.database import DATABASE_AWAY, Database
 
@@ -23,21 +24,24 @@ class Sweeper:
         *,
         interval: float,
         heartbeat_timeout: float,
+        deafness: Deafness,
     ) -> None:
         self._database = database
         self._roster = roster
         self._interval = interval
         self._heartbeat_timeout = heartbeat_timeout
+        self._deafness = deafness
         self._stopping = asyncio.Event()
 
     async def sweep(self) -> int:
         """Enqueue every run and task that has lost its worker, its delivery or its reason to wait."""
+        patience = self._heartbeat_timeout + self._deafness.seconds()
         async with self._database.transaction() as connection:
             if not await runs.may_sweep(connection):
                 return 0
             found = await runs.orphans(
                 connection,
-                heartbeat_timeout=self._heartbeat_timeout,
+                heartbeat_timeout=patience,
                 grace=2 * self._interval,
                 limit=AT_ONCE,
             )
@@ -50,7 +54,7 @@ class Sweeper:
                 await deliveries.enqueue(connection, key)
             lost = await tasks.orphans(
                 connection,
-                heartbeat_timeout=self._heartbeat_timeout,
+                heartbeat_timeout=patience,
                 grace=2 * self._interval,
                 limit=AT_ONCE,
             )
@@ -75,7 +79,7 @@ class Sweeper:
             try:
                 await self.sweep()
             except DATABASE_AWAY as error:
-                log.warning("sweep_missed", error=type(error).__name__)
+                log.debug("sweep_missed", error=type(error).__name__)
 
     def stop(self) -> None:
         self._stopping.set()

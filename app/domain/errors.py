@@ -18,6 +18,8 @@ HoldfastError
 ├── AnsweredBefore          the request is a repetition: this is its first answer
 ├── ConfigurationError      settings, agents or tools that can't work; found at start
 ├── DatabaseUnusable        unreachable, too old or not migrated
+├── DatabaseAway            something passes, and the same may work in a moment
+│   └── DatabaseBusy        all connections are in use
 ├── InferenceFailed         a model didn't answer
 ├── StateError              a key, an update or a stored value that the state can't take
 ├── PluginFailed            a plugin's hook raised, or asked for what its phase doesn't offer
@@ -25,6 +27,7 @@ HoldfastError
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from app.domain.idempotency import KeptAnswer
@@ -112,8 +115,36 @@ class DatabaseUnusable(HoldfastError):
     """The database can't be used; the message is one sentence that says what to do."""
 
 
+class Reason(StrEnum):
+    """Why a database can't be used for now; part of what clients, probes and metrics are told."""
+
+    UNREACHABLE = "unreachable"
+    SILENT = "silent"
+    """It took the statement, and never answered."""
+    BUSY = "busy"
+    """All connections of this process are in use."""
+    TOO_MANY_CONNECTIONS = "too_many_connections"
+    READ_ONLY = "read_only"
+    DISK_FULL = "disk_full"
+    OUT_OF_RESOURCES = "out_of_resources"
+    LOCKED = "locked"
+    """Somebody else holds what the statement needs, or had to be given way to."""
+    TOO_SLOW = "too_slow"
+
+
 class DatabaseAway(HoldfastError):
     """The database didn't answer; nothing is known of the statement but that it may be tried again."""
+
+    def __init__(self, detail: str = "", reason: Reason = Reason.UNREACHABLE) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class DatabaseBusy(DatabaseAway):
+    """No connection got free in time; nothing was asked of the database."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, Reason.BUSY)
 
 
 class OwnershipLost(HoldfastError):

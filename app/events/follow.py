@@ -6,10 +6,12 @@ No database connection is held while waiting.
 """
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from app.clock import pause
 from app.domain.errors import BadCursor, Gone
 from app.domain.events import CONTROL_EVENTS, RUN_FINISH
 from app.domain.ids import RunId, Tenant, ThreadId
@@ -17,10 +19,11 @@ from app.domain.runs import RunStatus
 from app.events.frames import Frame, logged_frame
 from app.events.hub import Hub, Subscription
 from app.storage import events, runs
-from app.storage.database import RawPool
+from app.storage.database import DATABASE_AWAY, RawPool
 from app.storage.events import Stretch
 
 PAGE = 500
+LOOK_AGAIN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +83,29 @@ class Follower:
                 self._showed_at = asyncio.get_running_loop().time()
             self._at_finish = self._ends_with_finish(heard)
             if self._at_finish and not self._behind:
-                if (heard and self._is_end(heard[-1])) or await self._is_over():
+                over = True if heard and self._is_end(heard[-1]) else await self._is_over()
+                if over:
                     return
-                self._at_finish = False
+                self._at_finish = over is None
 
     def close(self) -> None:
         self._subscription.close()
 
     async def _read(self) -> list[Frame]:
-        stretch = await events.read_after(
-            self._pool,
-            self._scope.tenant,
-            self._scope.thread_id,
-            self._cursor,
-            run_id=self._scope.run_id,
-            limit=PAGE,
-        )
-        gap = await _gap(self._pool, self._scope, stretch, self._cursor)
+        """What the log has; nothing while the database is away, which no client need notice."""
+        try:
+            stretch = await events.read_after(
+                self._pool,
+                self._scope.tenant,
+                self._scope.thread_id,
+                self._cursor,
+                run_id=self._scope.run_id,
+                limit=PAGE,
+            )
+            gap = await _gap(self._pool, self._scope, stretch, self._cursor)
+        except DATABASE_AWAY:
+            await look_again()
+            return []
         if gap is not None:
             raise Gone("cursor_expired", gap.reason, oldest_available=gap.oldest_available)
         if stretch.is_full:
@@ -143,11 +152,15 @@ class Follower:
     def _is_end(self, last: Frame) -> bool:
         return self._scope.run_id is not None and last.ends_its_run
 
-    async def _is_over(self) -> bool:
-        """A run's stream ends after a `run_finish` that is its last word for now."""
+    async def _is_over(self) -> bool | None:
+        """A run's stream ends after a `run_finish` that is its last word for now. None: ask again."""
         if self._scope.run_id is None:
             return False
-        standing = await runs.standing(self._pool, self._scope.tenant, self._scope.run_id)
+        try:
+            standing = await runs.standing(self._pool, self._scope.tenant, self._scope.run_id)
+        except DATABASE_AWAY:
+            self._behind = True
+            return None
         if standing is None or standing.status is RunStatus.DONE:
             return True
         return standing.rests and not self._scope.until_done
@@ -228,6 +241,11 @@ async def check_cursor(pool: RawPool, scope: Scope, after: int, snapshot: str) -
 async def beginning(pool: RawPool, scope: Scope) -> int:
     """The number before the first event that a thread still has."""
     return (await events.read_after(pool, scope.tenant, scope.thread_id, 0, limit=1)).pruned_to
+
+
+async def look_again() -> None:
+    """Let an outage pass; not all streams come back at the same instant."""
+    await pause(LOOK_AGAIN * random.uniform(0.5, 1.5))
 
 
 def parse_cursor(text: str) -> int:

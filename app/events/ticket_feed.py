@@ -23,13 +23,13 @@ from app.domain.events import (
 from app.domain.ids import Tenant
 from app.domain.tickets import NoticeKind, TicketFilter, ticket_as_opened, ticket_to_json
 from app.domain.times import wire_time
-from app.events.follow import Heard
+from app.events.follow import Heard, look_again
 from app.events.frames import Frame, encoded
 from app.events.hub import Hub
 from app.storage import ticket_feed
 from app.storage.codec import storable_json
-from app.storage.database import Database
-from app.storage.ticket_feed import Notice
+from app.storage.database import DATABASE_AWAY, Database
+from app.storage.ticket_feed import Notice, Notices
 
 PAGE = 200
 
@@ -61,19 +61,29 @@ class TicketFollower:
         clock = asyncio.get_running_loop().time
         showed_at = clock()
         while True:
-            found = await ticket_feed.read_after(
-                self._database, self._tenant, self._cursor, self._wanted, PAGE
-            )
-            if found.notices:
+            found = await self._read()
+            if found is not None and found.notices:
                 yield [frame_of(notice) for notice in found.notices]
                 showed_at = clock()
             elif clock() - showed_at >= self._heartbeat:
                 yield None
                 showed_at = clock()
+            if found is None:
+                await look_again()
+                continue
             self._cursor = found.notices[-1].number if found.is_full else found.head
             if not found.is_full:
                 left = max(0.0, self._heartbeat - (clock() - showed_at))
                 await self._watch.wait(min(left, self._poll))
+
+    async def _read(self) -> Notices | None:
+        """What is new; None while the database is away."""
+        try:
+            return await ticket_feed.read_after(
+                self._database, self._tenant, self._cursor, self._wanted, PAGE
+            )
+        except DATABASE_AWAY:
+            return None
 
     def close(self) -> None:
         self._watch.close()

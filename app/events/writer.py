@@ -185,7 +185,7 @@ class Writer:
                         return written
                 return await hot.flush(self._pool, flushes, at)
             except DATABASE_AWAY as error:
-                log.warning("flush_retried", error=type(error).__name__, runs=len(flushes))
+                log.debug("flush_retried", error=type(error).__name__, runs=len(flushes))
                 in_doubt = True
                 await pause(RETRY_AWAY)
 

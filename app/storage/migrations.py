@@ -19,8 +19,10 @@ from app.storage.database import (
     OLDEST_SERVER,
     RawPool,
     asyncpg_dsn,
+    place_of,
     unreachable,
 )
+from app.storage.outages import PASSING, unusable
 
 Step: TypeAlias = Callable[[Config], None]
 
@@ -76,15 +78,20 @@ async def _migrate(url: str, step: Step) -> None:
 
     async def connect(**_: object) -> "asyncpg.Connection[asyncpg.Record]":
         try:
-            return await asyncpg.connect(dsn, timeout=10)
+            return await asyncpg.connect(dsn, timeout=10, statement_cache_size=0)
         except CANNOT_CONNECT as error:
             raise unreachable(dsn, error) from error
 
+    # Nothing is prepared under a name, so that a pooler may be in between.
     engine = create_async_engine(
-        "postgresql+asyncpg://", async_creator=connect, poolclass=pool.NullPool
+        "postgresql+asyncpg://",
+        connect_args={"async_creator_fn": connect, "prepared_statement_cache_size": 0},
+        poolclass=pool.NullPool,
     )
     try:
         async with engine.begin() as connection:
+            # Whatever the role allows to others, a migration takes as long as it takes.
+            await connection.execute(text("SET LOCAL statement_timeout = 0"))
             # Held to the end of this transaction, which is also the migrations' own.
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
             _require_recent((await connection.execute(text(_MAJOR))).scalar_one())
@@ -95,6 +102,8 @@ async def _migrate(url: str, step: Step) -> None:
                 f"The user of DATABASE_URL may not change the schema ({error.orig.__cause__}). "
                 "Let its owner run `holdfast migrate`, or grant it the right."
             ) from error
+        if error.orig is not None and isinstance(error.orig.__cause__, PASSING):
+            raise unusable(place_of(dsn), error.orig.__cause__) from error
         raise
     finally:
         await engine.dispose()

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 
 from app.control.desk import Desk
+from app.dispatch.liveness import Liveness
 from app.dispatch.worker import Worker
 from app.domain.errors import Forbidden
 from app.domain.ids import RunId, ThreadId
@@ -25,6 +26,11 @@ async def _desk(request: Request) -> Desk:
 async def _worker(request: Request) -> Worker | None:
     worker: Worker | None = request.app.state.worker
     return worker
+
+
+async def _liveness(request: Request) -> Liveness:
+    liveness: Liveness = request.app.state.liveness
+    return liveness
 
 
 async def _doorkeeper(request: Request) -> Doorkeeper:
@@ -50,6 +56,7 @@ async def principal_behind(request: Request) -> Principal:
 
 DeskDep = Annotated[Desk, Depends(_desk)]
 WorkerDep = Annotated[Worker | None, Depends(_worker)]
+LivenessDep = Annotated[Liveness, Depends(_liveness)]
 DoorkeeperDep = Annotated[Doorkeeper, Depends(_doorkeeper)]
 LongPollsDep = Annotated[LongPolls, Depends(_long_polls)]
 StreamOptionsDep = Annotated[StreamOptions, Depends(_stream_options)]

@@ -15,9 +15,11 @@ from starlette.routing import Match
 
 from app.clock import new_id
 from app.domain import errors
+from app.domain.errors import Reason
 from app.domain.json_values import compact, storable
 from app.domain.times import wire_time
 from app.storage.database import DATABASE_AWAY
+from app.storage.outages import reason_of
 
 PROBLEM = "application/problem+json"
 
@@ -60,6 +62,16 @@ _CODES_OF_THE_FRAMEWORK = {
     405: ("method_not_allowed", "This address doesn't take this method."),
 }
 _MOST_ERRORS = 20
+_BUSY = frozenset({Reason.BUSY, Reason.TOO_MANY_CONNECTIONS})
+_LASTING = frozenset({Reason.READ_ONLY, Reason.DISK_FULL, Reason.OUT_OF_RESOURCES})
+_DOES_NOT_ANSWER = "The database doesn't answer. Try again in a moment."
+_AWAY = {
+    Reason.READ_ONLY: "The database takes no writes for now. Try again in a moment.",
+    Reason.DISK_FULL: "The database has no room left. Try again later.",
+    Reason.OUT_OF_RESOURCES: "The database lacks what it needs to work. Try again later.",
+    Reason.LOCKED: "Somebody else is changing the same. Try again in a moment.",
+    Reason.TOO_SLOW: "The database took too long. Try again in a moment.",
+}
 
 log = structlog.get_logger(__name__)
 
@@ -159,10 +171,14 @@ def _methods(request: Request) -> str:
 
 
 async def _database_away(request: Request, error: Exception) -> Response:
-    log.warning("database_away", error=repr(error)[:300])
-    return problem(
-        request, 503, "database_unavailable", "The database doesn't answer. Try again in a moment."
-    )
+    """What was asked may have happened all the same: under its key, or its run's id, it can be repeated."""
+    reason = reason_of(error)
+    if reason in _BUSY:
+        code, detail = "overloaded", "The server is busy. Try again in a moment."
+    else:
+        code, detail = "database_unavailable", _AWAY.get(reason, _DOES_NOT_ANSWER)
+    headers = {"Retry-After": "5"} if reason in _LASTING else None
+    return problem(request, 503, code, detail, {"reason": reason.value}, headers)
 
 
 async def _broken(request: Request, error: Exception) -> Response:

@@ -45,7 +45,7 @@ async def way_to_the_database(served_database: str) -> AsyncIterator[Forwarder]:
 
 @pytest.fixture(scope="module")
 async def server(way_to_the_database: Forwarder) -> AsyncIterator[Server]:
-    async with serving(way_to_the_database.url, agents=AGENTS) as running:
+    async with serving(way_to_the_database.url, log_level="debug", agents=AGENTS) as running:
         yield running
 
 

@@ -32,6 +32,7 @@ from tests.support.house import (
     replica,
 )
 from tests.support.probes import Probe
+from tests.support.strangers import never_deaf
 
 pytestmark = pytest.mark.anyio
 
@@ -162,7 +163,13 @@ async def test_the_sweeper_gives_whoever_took_the_answer_its_time(
         await house.take_nothing_new()
         await decide(house.desk, ANN, run.id, [decision(ticket, "approve")], deliver=False)
         patient, hasty = (
-            Sweeper(house.database, house.roster, interval=interval, heartbeat_timeout=PATIENCE)
+            Sweeper(
+                house.database,
+                house.roster,
+                interval=interval,
+                heartbeat_timeout=PATIENCE,
+                deafness=never_deaf(),
+            )
             for interval in (60.0, 0.0)
         )
         assert (await patient.sweep(), await queued(house)) == (0, 0)

@@ -39,6 +39,7 @@ async def test_all_is_well_with_a_server_that_runs(database_url: str) -> None:
     assert found["database"].startswith("ok Postgres 1")
     assert found["migrations"] == f"ok revision {newest_revision()}"
     assert found["queue"] == "ok"
+    assert re.fullmatch(r"ok 1 running, each opens up to 25 of \d+", found["connections"])
     assert found["server"] == f"ok {server.base} offers demo, slow, limited, broken"
 
 
@@ -79,6 +80,33 @@ async def test_a_database_that_is_not_migrated_is_a_problem_unless_the_start_men
     )
     assert mended.code == 0, mended.out
     assert findings(mended)["migrations"] == "ok the next start makes them"
+
+
+async def test_more_processes_than_the_server_has_room_for_are_a_problem(database_url: str) -> None:
+    async with serving(database_url, agents=AGENTS):
+        done = await holdfast(
+            "doctor",
+            DATABASE_URL=database_url,
+            HOLDFAST_PORT="9",
+            HOLDFAST_POOL_SIZE="290",
+            HOLDFAST_HOT_POOL_SIZE="10",
+        )
+    assert done.code == 1
+    said = findings(done)["connections"]
+    assert said.startswith("problem 1 running, each opens up to 305 of 29")
+    assert "raise max_connections" in said
+
+
+async def test_what_a_pooler_needs_is_told(database_url: str) -> None:
+    settings = {"DATABASE_URL": database_url, "HOLDFAST_PORT": "9", "HOLDFAST_PGBOUNCER": "1"}
+    alone = await holdfast("doctor", **settings)
+    assert alone.code == 1
+    assert "needs HOLDFAST_LISTEN_URL" in findings(alone)["database"]
+    unbounded = await holdfast("doctor", **settings, HOLDFAST_LISTEN_URL=database_url)
+    assert unbounded.code == 1
+    found = findings(unbounded)
+    assert found["connections"].startswith("ok 0 running, each opens up to 5 of")
+    assert "ALTER ROLE" in found["statement timeout"]
 
 
 async def test_no_data_are_made_to_look_at_them() -> None:

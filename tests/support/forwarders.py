@@ -24,24 +24,25 @@ class Forwarder:
 
     def __init__(self, database_url: str) -> None:
         parts = urlsplit(database_url)
-        query = parse_qs(parts.query)
-        self._socket = Path(query["host"][0]) / f".s.PGSQL.{query['port'][0]}"
         self._account_and_name = f"{parts.username}@{{}}{parts.path}"
+        self._socket = _socket_of(database_url)
+        self._silenced: set[asyncio.Task[None]] = set()
+        self._is_silent = False
         self._carriers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self.port = 0
         self._cut: _Cut | None = None
         self.cuts = 0
         """How many statements or replies were lost."""
 
     @property
     def url(self) -> str:
-        address = self._account_and_name.format(f"127.0.0.1:{self._port}")
+        address = self._account_and_name.format(f"127.0.0.1:{self.port}")
         return f"postgresql://{address}?sslmode=disable"
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def block(self) -> None:
         """Refuse whoever comes, and break off what is open."""
@@ -52,6 +53,21 @@ class Forwarder:
             writer.transport.abort()
         if self._carriers:
             await asyncio.wait(self._carriers)
+
+    def lead_to(self, database_url: str) -> None:
+        """Carry whoever comes from now on to another server, at the same address."""
+        self._socket = _socket_of(database_url)
+
+    def silence(self) -> None:
+        """Carry nothing more over the connections that are open, and tell nobody; new ones are carried.
+
+        As a firewall does that has forgotten them.
+        """
+        self._silenced.update(self._carriers)
+
+    def silence_for_ever(self) -> None:
+        """Carry nothing more, over new connections neither: nobody hears of anything."""
+        self._is_silent = True
 
     def lose(self, marker: bytes) -> None:
         """Break the next connection that sends this, before it arrives."""
@@ -70,11 +86,13 @@ class Forwarder:
         self._carriers[task] = writer
         try:
             await self._carry_both_ways(reader, writer)
-        except* ConnectionError:
+        except* OSError:
+            # One side has gone, or nobody was there.
             pass
         finally:
             writer.transport.abort()
             del self._carriers[task]
+            self._silenced.discard(task)
 
     async def _carry_both_ways(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -82,9 +100,12 @@ class Forwarder:
         """Until one side has no more to say: then the other one has nobody to talk to."""
         from_there, to_there = await asyncio.open_unix_connection(self._socket)
         loses_reply = asyncio.Event()
+        task = asyncio.current_task()
 
         async def there() -> None:
             while data := await reader.read(65_536):
+                if self._is_silent or task in self._silenced:
+                    continue
                 if self._cut is not None and self._cut.marker in data:
                     cut, self._cut = self._cut, None
                     if not cut.arrives:
@@ -96,6 +117,8 @@ class Forwarder:
 
         async def back() -> None:
             while data := await from_there.read(65_536):
+                if self._is_silent or task in self._silenced:
+                    continue
                 if loses_reply.is_set() and _IDLE in data:
                     self.cuts += 1
                     return
@@ -110,6 +133,11 @@ class Forwarder:
                     way.cancel()
         finally:
             to_there.transport.abort()
+
+
+def _socket_of(database_url: str) -> Path:
+    query = parse_qs(urlsplit(database_url).query)
+    return Path(query["host"][0]) / f".s.PGSQL.{query['port'][0]}"
 
 
 @asynccontextmanager

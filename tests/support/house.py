@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -17,6 +18,7 @@ from app.control.desk import Desk, Limits
 from app.control.errands import run_errand
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
 from app.dispatch.deadlines import Deadlines
+from app.dispatch.deafness import Deafness
 from app.dispatch.execution import Workbench
 from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.liveness import Liveness
@@ -185,10 +187,23 @@ class Replica:
             slots=slots,
             heartbeat_timeout=PATIENCE,
         )
-        self.liveness = Liveness(database, self.worker, self.tasks, role="all", interval=0.5)
+        deafness = Deafness(time.monotonic, remembered=PATIENCE)
+        self.liveness = Liveness(
+            database,
+            self.worker,
+            self.tasks,
+            role="all",
+            interval=0.5,
+            patience=5,
+            deafness=deafness,
+        )
         self.deadlines = Deadlines(self.desk, interval=FOLLOW_UP)
         self.sweeper = Sweeper(
-            database, self.roster, interval=FOLLOW_UP, heartbeat_timeout=PATIENCE
+            database,
+            self.roster,
+            interval=FOLLOW_UP,
+            heartbeat_timeout=PATIENCE,
+            deafness=deafness,
         )
         self.queue = DeliveryQueue(
             database, self._handle, self.tasks.handle, self._handle_errand, poll=0.2

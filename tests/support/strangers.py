@@ -1,8 +1,11 @@
 """Workers that execute nothing, for those who only ask what they own."""
 
+import time
+
 from app.agents.demo import demo_catalog
 from app.agents.roster import Roster
 from app.clock import SystemClock, new_id
+from app.dispatch.deafness import Deafness
 from app.dispatch.execution import Workbench
 from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
@@ -16,12 +19,20 @@ from app.llm.catalog import ModelCatalog
 from app.storage.database import Database
 
 
+def never_deaf() -> Deafness:
+    """The database was there all the time."""
+    return Deafness(time.monotonic, remembered=0)
+
+
+def demo_roster(database: Database) -> Roster:
+    return Roster(demo_catalog(), ModelCatalog([], {}), database)
+
+
 def idle_worker(database: Database) -> Worker:
     me, clock, hub = WorkerId(new_id()), SystemClock(), Hub()
     publisher = Publisher(hub, Relay(database, hub, me, NotifyWire(database)))
     writer = Writer(database, publisher, Outgoing(database, publisher, clock), clock)
-    roster = Roster(demo_catalog(), ModelCatalog([], {}), database)
-    bench = Workbench(database=database, writer=writer, roster=roster, clock=clock)
+    bench = Workbench(database=database, writer=writer, roster=demo_roster(database), clock=clock)
     return Worker(bench, me, slots=1, heartbeat_timeout=5)
 
 
@@ -30,6 +41,5 @@ def idle_task_worker(database: Database, me: WorkerId) -> TaskWorker:
     outgoing = Outgoing(
         database, Publisher(hub, Relay(database, hub, me, NotifyWire(database))), clock
     )
-    roster = Roster(demo_catalog(), ModelCatalog([], {}), database)
-    bench = TaskBench(database=database, outgoing=outgoing, roster=roster)
+    bench = TaskBench(database=database, outgoing=outgoing, roster=demo_roster(database))
     return TaskWorker(bench, me, slots=1, heartbeat_timeout=5)

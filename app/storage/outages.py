@@ -1,0 +1,120 @@
+"""Why the database can't be used just now: one word for each cause, told once and counted always."""
+
+import time
+from collections.abc import Callable
+
+import asyncpg
+import structlog
+
+from app import telemetry
+from app.domain.errors import DatabaseAway, DatabaseUnusable, Reason
+
+SAY_AGAIN = 10.0
+"""Seconds between two lines in the log about one cause, however many statements fail of it."""
+OVER_AFTER = 3.0
+"""Seconds without a failure until an outage counts as over."""
+
+PASSING: tuple[type[Exception], ...] = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    # A connection that the server has ended, used before the driver has seen it close.
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TransactionTimeoutError,
+    # Planned before somebody changed the schema: the next time it is planned anew.
+    asyncpg.InvalidCachedStatementError,
+    # A database that is being renamed, restored or closed to us for a while.
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+)
+"""What passes by itself, as the driver says it: the same statement may succeed in a moment."""
+
+_REASONS: tuple[tuple[type[Exception], Reason], ...] = (
+    (asyncpg.ReadOnlySQLTransactionError, Reason.READ_ONLY),
+    (asyncpg.DiskFullError, Reason.DISK_FULL),
+    (asyncpg.TooManyConnectionsError, Reason.TOO_MANY_CONNECTIONS),
+    (asyncpg.InsufficientResourcesError, Reason.OUT_OF_RESOURCES),
+    (asyncpg.PostgresSystemError, Reason.OUT_OF_RESOURCES),
+    (asyncpg.QueryCanceledError, Reason.TOO_SLOW),
+    (asyncpg.TransactionTimeoutError, Reason.TOO_SLOW),
+    (asyncpg.LockNotAvailableError, Reason.LOCKED),
+    (asyncpg.TransactionRollbackError, Reason.LOCKED),
+    (TimeoutError, Reason.SILENT),
+)
+_SENTENCES = {
+    Reason.READ_ONLY: "takes no writes",
+    Reason.DISK_FULL: "has no room left",
+    Reason.TOO_MANY_CONNECTIONS: "takes no more connections",
+}
+DISTRUSTED = frozenset({Reason.READ_ONLY, Reason.SILENT})
+"""After these, other connections to the same place aren't believed either: it may be the wrong one now."""
+
+log = structlog.get_logger(__name__)
+
+
+def reason_of(error: BaseException) -> Reason:
+    """The cause in one word, of something that passes."""
+    if isinstance(error, DatabaseAway):
+        return error.reason
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason
+    return Reason.UNREACHABLE
+
+
+def unusable(place: str, error: BaseException) -> DatabaseUnusable:
+    """For whoever can't begin without: one sentence."""
+    reason = _SENTENCES.get(reason_of(error), "doesn't answer")
+    return DatabaseUnusable(
+        f"The database ({place}) {reason}: {str(error) or type(error).__name__}. Start again when it does better."
+    )
+
+
+class Outages:
+    """What fails is counted each time and logged now and then; that it works again is logged once."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said_at: dict[Reason, float] = {}
+        self._unsaid: dict[Reason, int] = {}
+        self._began_at: float | None = None
+        self._failed_at = 0.0
+
+    def failed(self, error: BaseException) -> Reason:
+        """Note that a statement failed of something that passes."""
+        reason = reason_of(error)
+        telemetry.database_failures.labels(reason.value).inc()
+        now = self._clock()
+        self._failed_at = now
+        if self._began_at is None:
+            self._began_at = now
+        self._unsaid[reason] = self._unsaid.get(reason, 0) + 1
+        if now - self._said_at.get(reason, -SAY_AGAIN) >= SAY_AGAIN:
+            self._said_at[reason] = now
+            log.warning(
+                "database_away",
+                reason=reason.value,
+                error=f"{type(error).__name__}: {error}"[:300],
+                failures=self._unsaid.pop(reason),
+            )
+        return reason
+
+    def worked(self) -> None:
+        """Note that a statement succeeded; others may go on failing, of a full disk for one."""
+        if self._began_at is None:
+            return
+        now = self._clock()
+        if now - self._failed_at >= OVER_AFTER:
+            log.info("database_back", seconds=round(self._failed_at - self._began_at, 1))
+            self._began_at = None
+            self._said_at.clear()
+            self._unsaid.clear()
