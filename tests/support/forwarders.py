@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +20,26 @@ class _Cut:
     arrives: bool
 
 
+class Place(Enum):
+    """Where on its way a statement can be stopped."""
+
+    STATEMENT = auto()
+    """Before it arrives."""
+    COMMIT = auto()
+    """It has worked, and the commit of its transaction doesn't arrive."""
+    REPLY = auto()
+    """It is committed, and whoever sent it doesn't get to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Halt:
+    """Whoever sends the marker waits at this place, for as long as they live."""
+
+    marker: bytes
+    place: Place
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Forwarder:
     """Listens on a port of its own, and carries all that comes to the database's socket and back."""
 
@@ -31,6 +52,7 @@ class Forwarder:
         self._server: asyncio.Server | None = None
         self._port = 0
         self._cut: _Cut | None = None
+        self._halt: _Halt | None = None
         self.cuts = 0
         """How many statements or replies were lost."""
 
@@ -64,6 +86,11 @@ class Forwarder:
         """
         self._cut = _Cut(marker, arrives=True)
 
+    def halt(self, marker: bytes, place: Place) -> asyncio.Event:
+        """Stop the next connection that sends this; set once it stands there."""
+        self._halt = _Halt(marker, place)
+        return self._halt.reached
+
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -82,9 +109,18 @@ class Forwarder:
         """Until one side has no more to say: then the other one has nobody to talk to."""
         from_there, to_there = await asyncio.open_unix_connection(self._socket)
         loses_reply = asyncio.Event()
+        halting: list[_Halt] = []
 
         async def there() -> None:
             while data := await reader.read(65_536):
+                if self._halt is not None and self._halt.marker in data:
+                    halting.append(self._halt)
+                    self._halt = None
+                if halting and _is_stopped(halting[0], data):
+                    halting[0].reached.set()
+                    # Who stands there says no more: what comes next is their end.
+                    await reader.read(1)
+                    return
                 if self._cut is not None and self._cut.marker in data:
                     cut, self._cut = self._cut, None
                     if not cut.arrives:
@@ -99,6 +135,9 @@ class Forwarder:
                 if loses_reply.is_set() and _IDLE in data:
                     self.cuts += 1
                     return
+                if halting and _IDLE in data:
+                    halting[0].reached.set()
+                    await asyncio.Event().wait()
                 writer.write(data)
                 await writer.drain()
 
@@ -110,6 +149,17 @@ class Forwarder:
                     way.cancel()
         finally:
             to_there.transport.abort()
+
+
+def _is_stopped(halt: _Halt, data: bytes) -> bool:
+    """Whether what is on its way to the database doesn't arrive."""
+    match halt.place:
+        case Place.STATEMENT:
+            return True
+        case Place.COMMIT:
+            return b"COMMIT" in data
+        case Place.REPLY:
+            return False
 
 
 @asynccontextmanager

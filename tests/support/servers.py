@@ -67,6 +67,13 @@ class Running:
         """As a deploy does."""
         self.process.send_signal(signal.SIGTERM)
 
+    def freeze(self) -> None:
+        """As a machine does that has no time for it."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     async def gone(self) -> int:
         async with asyncio.timeout(PATIENCE):
             return await self.process.wait()
