@@ -351,7 +351,7 @@ WITH want AS (
     ORDER BY t.tenant, t.id
     FOR NO KEY UPDATE OF t
 ), run AS (
-    SELECT w.i, r.unread_inputs, r.open_tasks FROM want w JOIN thread ON thread.i = w.i
+    SELECT w.i, r.owner, r.unread_inputs, r.open_tasks FROM want w JOIN thread ON thread.i = w.i
     JOIN runs r ON r.tenant = w.tenant AND r.id = w.run_id
     WHERE r.attempt = w.attempt AND r.status = 'running'
         AND (w.status <> 'done' OR (r.unread_inputs = 0 AND r.open_tasks = 0))
@@ -369,7 +369,8 @@ WITH want AS (
         state = coalesce(($49::text[])[o.i]::jsonb, t.state)
     FROM ours o WHERE t.tenant = o.tenant AND t.id = o.thread_id
 ), run_done AS (
-    UPDATE runs r SET status = o.status, losses = 0, steps = o.steps,
+    UPDATE runs r SET status = o.status, steps = o.steps,
+        losses = CASE WHEN ($50::bool[])[o.i] THEN 0 ELSE r.losses END,
         owner = CASE WHEN o.status = 'done' THEN NULL ELSE r.owner END,
         termination = o.termination::jsonb, final_output = o.final_output,
         finished_at = CASE WHEN o.status = 'done' THEN $19 END,
@@ -390,17 +391,18 @@ WITH want AS (
     JOIN ours o ON o.i = m.i
 ), call AS (
     INSERT INTO tool_calls AS t (tenant, run_id, step_index, call_id, position, name, arguments,
-        run_with, kept, status, effect, idempotency_key, attempt, started_at, updated_at)
+        run_with, kept, status, effect, idempotency_key, attempt, worker, started_at, updated_at)
     SELECT o.tenant, o.run_id, c.step_index, c.call_id, c.position, c.name, c.arguments::jsonb,
         c.run_with::jsonb, c.kept::jsonb, c.status, c.effect, c.key, o.attempt,
+        CASE WHEN c.status = 'running' THEN run.owner END,
         CASE WHEN c.status = 'running' THEN $19 END, $19
     FROM unnest($31::int[], $32::int[], $33::text[], $34::int[], $35::text[], $36::text[],
         $37::text[], $38::text[], $39::text[], $40::text[], $41::text[])
         AS c(i, step_index, call_id, position, name, arguments, run_with, kept, status, effect, key)
-    JOIN ours o ON o.i = c.i
+    JOIN ours o ON o.i = c.i JOIN run ON run.i = c.i
     ON CONFLICT (tenant, run_id, step_index, call_id) DO UPDATE
         SET status = excluded.status, run_with = excluded.run_with, kept = excluded.kept,
-            attempt = excluded.attempt,
+            attempt = excluded.attempt, worker = coalesce(excluded.worker, t.worker),
             started_at = coalesce(excluded.started_at, t.started_at), updated_at = excluded.updated_at
 ), closed AS (
     DELETE FROM tool_calls t USING ours o
@@ -454,6 +456,7 @@ async def checkpoint(
         *_event_columns(entries for _, entries in writes),
         *_applied_columns(checkpoints),
         [None if c.thread_state is None else storable_json(c.thread_state) for c in checkpoints],
+        [c.is_progress for c in checkpoints],
     )
     return {
         row["i"] - 1: Written(row["first_seq"], row["unread_inputs"], row["open_tasks"])

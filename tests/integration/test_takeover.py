@@ -7,6 +7,7 @@ import pytest
 from app.domain.messages import Role
 from app.domain.runs import Done, Failed, NaturalEnd, RunStatus
 from app.domain.tickets import TicketKind
+from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Gate, in_order, turn
 from app.storage.runs import RunKey
 from tests.support.event_order import check_run
@@ -258,22 +259,43 @@ async def test_a_run_that_takes_every_worker_along_is_given_up(database_url: str
         assert (await following.finished())[-1]["result"]["response"] == "never asked"
 
 
-async def test_progress_forgives_losses(database_url: str) -> None:
+async def test_a_call_that_takes_every_worker_along_is_given_up(database_url: str) -> None:
+    """It may be run again, and it is: that it was handed out once more is no progress."""
     probe = Probe(effect="read", held=True)
     agent = an_agent(probe.tool)
     run: Run | None = None
-    async with replica(database_url, agent, in_order(turn(probe.call("c1")))) as house:
-        run = await house.start()
-        await probe.was_reached()
-        await house.kill()
-    for _ in range(7):
+    for losses in range(6):
         probe.reached.clear()
-        async with replica(database_url, agent, in_order()) as house:
-            run = house.same(run)
+        async with replica(database_url, agent, in_order(turn(probe.call("c1")))) as house:
+            run = await house.start() if run is None else house.same(run)
+            await probe.was_reached()
+            assert (await run.now()).losses == losses
+            await house.kill()
+    assert run is not None
+    async with replica(database_url, agent, in_order(turn("never asked"))) as house:
+        run = house.same(run)
+        said = await run.finished()
+        assert said[-1]["termination"]["code"] == "worker_lost"
+        # The thread goes on: the call has an answer that says so.
+        assert texts_of(await run.log())[-1] == ("tool", INTERRUPTED)
+        following = await house.start(thread_id=run.thread_id)
+        assert (await following.finished())[-1]["result"]["response"] == "never asked"
+    assert len(probe.handed) == 6
+
+
+async def test_progress_forgives_losses(database_url: str) -> None:
+    probes = [Probe(name=f"probe{number}", effect="read", held=True) for number in range(8)]
+    agent = an_agent(*(probe.tool for probe in probes))
+    script = in_order(turn(*(probe.call(f"c{n}") for n, probe in enumerate(probes))))
+    run: Run | None = None
+    for probe in probes:
+        async with replica(database_url, agent, script) as house:
+            run = await house.start() if run is None else house.same(run)
             await probe.was_reached()
             assert (await run.now()).losses == 0
             await house.kill()
-    probe.open.set()
+        probe.open.set()
+    assert run is not None
     async with replica(database_url, agent, in_order(turn("done"))) as house:
         said = await house.same(run).finished()
         assert said[-1]["termination"] == {"type": "natural_end"}
