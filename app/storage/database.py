@@ -28,6 +28,7 @@ _PASSING: tuple[type[Exception], ...] = (
     # A connection that the server has ended, used before the driver has seen it close.
     asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.TransactionRollbackError,
@@ -86,6 +87,9 @@ class DatabaseOptions:
     hot_pool_size: int = 10
     pgbouncer: bool = False
     statement_timeout: float = 30.0
+    idle_timeout: float = 5.0
+    """Seconds that a transaction may do nothing: whoever stands still in one is dead or frozen, and its
+    locks keep others from going on with its runs."""
     connect_timeout: float = 10.0
 
 
@@ -229,7 +233,6 @@ async def _open_hot_pool(dsn: str, options: DatabaseOptions) -> RawPool:
 
 
 def _connection_options(options: DatabaseOptions) -> dict[str, Any]:
-    milliseconds = str(int(options.statement_timeout * 1000))
     return {
         "timeout": options.connect_timeout,
         "statement_cache_size": 0 if options.pgbouncer else 200,
@@ -237,8 +240,8 @@ def _connection_options(options: DatabaseOptions) -> dict[str, Any]:
         if options.pgbouncer
         else {
             "application_name": "holdfast",
-            "statement_timeout": milliseconds,
-            "idle_in_transaction_session_timeout": milliseconds,
+            "statement_timeout": str(int(options.statement_timeout * 1000)),
+            "idle_in_transaction_session_timeout": str(int(options.idle_timeout * 1000)),
         },
     }
 

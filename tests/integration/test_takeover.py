@@ -4,17 +4,21 @@ import asyncio
 
 import pytest
 
+from app.control.explain import explain
+from app.control.reading import run_page
 from app.domain.messages import Role
-from app.domain.runs import Done, Failed, NaturalEnd, RunStatus
+from app.domain.runs import Done, Failed, NaturalEnd, Outcome, RunFilter, RunStatus
 from app.domain.tickets import TicketKind
 from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Gate, in_order, turn
 from app.storage.runs import RunKey
 from tests.support.event_order import check_run
-from tests.support.house import Replica, Run, an_agent, of_type, replica, texts_of, types_of
+from tests.support.house import ANN, Replica, Run, an_agent, of_type, replica, texts_of, types_of
 from tests.support.probes import Probe
 
 pytestmark = pytest.mark.anyio
+
+NOBODY = RunFilter(outcome=Outcome.SUCCEEDED, termination_code="worker_lost")
 
 
 async def reached(gate: Gate) -> None:
@@ -278,6 +282,16 @@ async def test_a_call_that_takes_every_worker_along_is_given_up(database_url: st
         assert said[-1]["termination"]["code"] == "worker_lost"
         # The thread goes on: the call has an answer that says so.
         assert texts_of(await run.log())[-1] == ("tool", INTERRUPTED)
+        for wanted in (
+            RunFilter(termination_code="worker_lost"),
+            RunFilter(outcome=Outcome.FAILED),
+        ):
+            dead = await run_page(house.desk, ANN, wanted, before=None, limit=10)
+            assert [one.id for one in dead] == [run.id]
+        assert await run_page(house.desk, ANN, NOBODY, before=None, limit=10) == []
+        [why] = (await explain(house.desk, ANN, run.id)).reasons
+        assert "worker_lost: 6 workers were lost" in why.text
+        assert f"/v1/runs/{run.id}/retry" in why.text
         following = await house.start(thread_id=run.thread_id)
         assert (await following.finished())[-1]["result"]["response"] == "never asked"
     assert len(probe.handed) == 6
