@@ -18,6 +18,7 @@ from app.control.desk import Desk, Limits
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
+from app.dispatch.pulse import Pulse
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.tasks import TaskBench, TaskWorker
@@ -165,6 +166,12 @@ async def _furnish(
         database, worker, tasks, role=settings.role, interval=settings.heartbeat_interval
     )
     deadlines = Deadlines(desk, interval=settings.sweep_interval)
+    pulse = Pulse(
+        database,
+        me,
+        interval=settings.heartbeat_interval,
+        blocked_timeout=settings.blocked_timeout,
+    )
     sweeper = Sweeper(
         database,
         roster,
@@ -180,6 +187,8 @@ async def _furnish(
     background.every(settings.log_poll, relay.catch_up)
     await liveness.beat()
     background.start(liveness.run())
+    if settings.role != "api":
+        pulse.start()
     background.start(sweeper.run())
     background.start(deadlines.run())
     background.start(worker.run())
@@ -202,6 +211,7 @@ async def _furnish(
         async with asyncio.TaskGroup() as stopping:
             stopping.create_task(worker.stop(settings.handover_grace))
             stopping.create_task(tasks.stop(settings.handover_grace))
+        await pulse.stop()
         await liveness.stop()
 
     stack.push_async_callback(go_to_rest)

@@ -148,7 +148,7 @@ class Database:
         await self.hot.fetchval("SELECT 1")
 
     async def listener(self) -> RawConnection:
-        """A connection of its own, for LISTEN; whoever asked for it closes it."""
+        """A connection outside of the pools, for LISTEN or for another loop; whoever asked closes it."""
         return await asyncpg.connect(self._listen_dsn, timeout=10)
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from sqlalchemy import delete, func, select
 
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
-from app.storage.database import Connection, RawPool
+from app.storage.database import Connection, RawConnection, RawPool
 from app.storage.runs import RunKey
 from app.storage.tables import runs, workers
 
@@ -41,6 +41,11 @@ async def beat(pool: RawPool, worker: WorkerId, role: str, host: str, pid: int) 
         )
         for row in await pool.fetch(_BEAT, worker, role, host, pid)
     ]
+
+
+async def prove(connection: RawConnection, worker: WorkerId) -> None:
+    """Say that a process is alive which can't say so itself; one that has left stays away."""
+    await connection.execute("UPDATE workers SET heartbeat_at = now() WHERE id = $1", worker)
 
 
 async def remove_dead(connection: Connection, older_than: float) -> None:

@@ -41,6 +41,19 @@ def send(file: str, ctx: ToolContext, hold: bool = False) -> str:
     return _leave_a_line("send", file, ctx, hold)
 
 
+@tool(effect="idempotent")
+def die(file: str, ctx: ToolContext) -> str:
+    """Takes its process along."""
+    _leave_a_line("die", file, ctx, hold=False)
+    os._exit(1)
+
+
+@tool(effect="unsafe")
+async def block(file: str, ctx: ToolContext) -> str:
+    """Keeps its whole process from doing anything else."""
+    return _leave_a_line("block", file, ctx, hold=True)
+
+
 @tool(effect="read")
 async def flood(megabytes: int, ctx: ToolContext) -> str:
     """Shows more than a connection holds."""
