@@ -15,8 +15,8 @@ from app.agents.resolve import models_of
 from app.agents.roster import Roster
 from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
+from app.dispatch.bench import Workbench
 from app.dispatch.deadlines import Deadlines
-from app.dispatch.execution import Workbench
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.pulse import Pulse
 from app.dispatch.queue import DeliveryQueue, Handled

@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine
 import structlog
 
 from app import telemetry
-from app.dispatch.execution import ClaimedRun, Execution, Workbench
+from app.dispatch.bench import ClaimedRun, Workbench
+from app.dispatch.execution import Execution
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.storage import hot
 from app.storage.runs import RunKey

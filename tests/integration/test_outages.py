@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from app.dispatch.execution import ClaimedRun
+from app.dispatch.bench import ClaimedRun
 from app.domain.errors import DatabaseAway
 from app.domain.runs import RunStatus
 from app.llm.scripted import Gate, in_order, turn

@@ -14,8 +14,8 @@ from app.control.cancel import CancelAnswer, cancel
 from app.control.decide import Decided, DecisionRequest
 from app.control.desk import Desk, Limits
 from app.control.start import IfThreadMissing, OnActive, StartRequest
+from app.dispatch.bench import Workbench
 from app.dispatch.deadlines import Deadlines
-from app.dispatch.execution import Workbench
 from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.queue import DeliveryQueue, Handled

@@ -3,7 +3,7 @@
 from app.agents.demo import demo_catalog
 from app.agents.roster import Roster
 from app.clock import SystemClock, new_id
-from app.dispatch.execution import Workbench
+from app.dispatch.bench import Workbench
 from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.ids import WorkerId
