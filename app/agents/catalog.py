@@ -7,8 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from app.agents.endpoints import NO_ENDPOINTS, Endpoints
 from app.agents.entries import (
     AgentEntry,
+    EndpointEntry,
     Entries,
     OptionsEntry,
     RetryEntry,
@@ -18,6 +20,7 @@ from app.agents.entries import (
 from app.agents.problems import Problems, choices
 from app.agents.tool_modules import Extensions, load_extensions
 from app.domain.agents import AgentSpec, ToolExecution
+from app.domain.endpoints import Endpoint
 from app.domain.ids import AgentId
 from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
 from app.domain.ticket_terms import ApproverRule, OnExpiry
@@ -28,6 +31,7 @@ from app.plugins.shipped import SHIPPED
 from app.runtime.ports import Tool
 from app.tools.background import BACKGROUND_TOOLS
 
+_OF_ENDPOINT_AGENTS = frozenset({"endpoint", "description", "ticket_expires_in", "on_expiry"})
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -41,7 +45,12 @@ class Catalog:
     plugins: Mapping[str, PluginKind[Any]] = field(default_factory=lambda: SHIPPED)
 
 
-def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Catalog:
+def load_catalog(
+    path: Path,
+    *,
+    default_models: Sequence[ModelSpec] = (),
+    endpoints: Endpoints = NO_ENDPOINTS,
+) -> Catalog:
     """The file's catalog, or one ConfigurationError with all that is wrong with it.
 
     Agents may also name one of `default_models`, unless the file has a model of the same name.
@@ -56,7 +65,7 @@ def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Cat
         if not _AGENT_ID.fullmatch(name):
             problems.at(key, "an agent's name has 1 to 64 of A-Z a-z 0-9 . _ -; rename it")
         if entry is not None:
-            _check_model(f"{key}.model", entry.model, models, problems)
+            _check_executor(key, entry, models, endpoints, problems)
             _check_tools(key, entry, found.tools if all_loaded else None, problems)
             transfers = [transfer_name(AgentId(agent)) for agent in entry.handoffs]
             callable_ = [*entry.tools, *transfers]
@@ -82,6 +91,26 @@ def _extensions(path: Path, entries: Entries, problems: Problems) -> tuple[Exten
     before = len(problems.sentences)
     found = load_extensions(path.parent, entries.tools.modules, problems)
     return found, len(problems.sentences) == before
+
+
+def _check_executor(
+    key: str,
+    entry: AgentEntry,
+    models: Collection[str],
+    endpoints: Endpoints,
+    problems: Problems,
+) -> None:
+    """Either our own loop asks a model, or somebody else executes the agent."""
+    if entry.endpoint is None:
+        if entry.model is None:
+            problems.at(f"{key}.model", 'is missing; add model = "…", or an endpoint')
+        else:
+            _check_model(f"{key}.model", entry.model, models, problems)
+        return
+    for name in sorted(entry.model_fields_set - _OF_ENDPOINT_AGENTS):
+        problems.at(f"{key}.{name}", "means nothing for an agent behind an endpoint; remove it")
+    for at, sentence in endpoints.faults(endpoint_of(entry.endpoint)):
+        problems.at(f"{key}.endpoint.{at}", sentence)
 
 
 def _check_model(key: str, model: str, known: Collection[str], problems: Problems) -> None:
@@ -181,10 +210,15 @@ def _check_duplicates(key: str, names: list[str], problems: Problems) -> None:
             problems.at(f"{key}[{position}]", f"{name!r} is listed twice; remove one of them")
 
 
+def endpoint_of(entry: EndpointEntry) -> Endpoint:
+    return Endpoint(**entry.model_dump(exclude={"options"}), options=entry.options)
+
+
 def _agent_spec(name: str, entry: AgentEntry) -> AgentSpec:
     return AgentSpec(
         id=AgentId(name),
-        model=entry.model,
+        model=entry.model or "",
+        endpoint=None if entry.endpoint is None else endpoint_of(entry.endpoint),
         system_prompt=entry.system_prompt,
         description=entry.description,
         tools=tuple(entry.tools),

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.agents.problems import Problems, choices
 from app.domain.agents import AgentSpec
+from app.domain.endpoints import DEFAULT_TIMEOUT
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
 from app.domain.inference import EffortName, RetryPolicy
@@ -70,8 +71,20 @@ class ApproversEntry(Entry):
     quorum: int = Field(default=1, ge=1, le=20)
 
 
+class EndpointEntry(Entry):
+    """Where an agent lives that somebody else executes. `options` are checked by its backend."""
+
+    backend: Name
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+")]
+    target: Name | None = None
+    auth_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    timeout: float = Field(default=DEFAULT_TIMEOUT, gt=0, le=86_400)
+    options: dict[str, Any] = {}
+
+
 class AgentEntry(Entry):
-    model: Name
+    model: Name | None = None
+    endpoint: EndpointEntry | None = None
     system_prompt: str = ""
     description: str = ""
     tools: list[Name] = []

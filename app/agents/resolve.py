@@ -46,7 +46,9 @@ def resolve(
 
 
 def models_of(spec: AgentSpec, catalog: Catalog) -> list[str]:
-    """The names of all models that an agent needs, its own first."""
+    """The names of all models that an agent needs, its own first; one behind an endpoint needs none."""
+    if spec.endpoint is not None:
+        return []
     named = [
         model
         for name, table in spec.plugins.items()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from app.agents.roster import Roster
+from app.backends.registry import Backends
 from app.clock import Clock
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage
@@ -19,6 +20,7 @@ class Workbench:
     writer: Writer
     roster: Roster
     clock: Clock
+    backends: Backends = field(default_factory=lambda: Backends({}, {}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

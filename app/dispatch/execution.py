@@ -10,18 +10,24 @@ from dataclasses import dataclass, field
 import structlog
 
 from app import telemetry
+from app.backends.base import Backend
+from app.backends.remote_root import advance_remote, end, write_off_remote
+from app.backends.remote_run import RemoteRun
 from app.control.late_summary import keep_late_summary
 from app.dispatch.bench import ClaimedRun, Workbench
-from app.dispatch.loading import load
+from app.dispatch.loading import load, load_remote
 from app.dispatch.missing_versions import wait_for_version
+from app.domain.agents import AgentSpec
 from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.runs import (
     WORKER_LOST,
+    Failed,
     RunRecord,
     termination_to_json,
 )
-from app.runtime.agent import Agents, Unresolvable
+from app.events.journal import Journal
+from app.runtime.agent import Agents, RemoteAgent, Unresolvable
 from app.runtime.cancellation import Interruption
 from app.runtime.compaction import NOTHING, Begin, Compaction
 from app.runtime.context import ActiveRun
@@ -35,6 +41,7 @@ from app.tools.frontend import with_frontend_tools
 
 MOST_LOSSES = 5
 """Workers that may be lost over a run without any progress before it is given up."""
+BROKEN = "Something broke on our side; the logs say what."
 LET_GO_AGAIN = 1.0
 
 log = structlog.get_logger(__name__)
@@ -91,6 +98,9 @@ class Execution:
         if isinstance(agent, Unresolvable):
             await wait_for_version(self.bench, self.claimed, journal, agent)
             return
+        if isinstance(agent, RemoteAgent):
+            await self._carry_out_remotely(journal, agent.spec)
+            return
         run = await load(
             self.bench,
             self.claimed,
@@ -118,6 +128,37 @@ class Execution:
             else:
                 run.compaction.give_up()
 
+    async def _carry_out_remotely(self, journal: Journal, spec: AgentSpec) -> None:
+        if spec.endpoint is None:
+            raise RuntimeError(f"agent {spec.id!r} has no endpoint")
+        backend = self.bench.backends.of(spec.endpoint)
+        run = await load_remote(
+            self.bench,
+            self.claimed,
+            journal=journal,
+            spec=spec,
+            endpoint=spec.endpoint,
+            interruption=self.interruption,
+        )
+        losses = self.record.losses
+        if losses > MOST_LOSSES:
+            detail = f"{losses} workers were lost over this run"
+            self._report(await write_off_remote(run, backend, WORKER_LOST, detail))
+            return
+        self._report(await self._advance_remote(run, backend))
+
+    async def _advance_remote(self, run: RemoteRun, backend: Backend) -> Ending:
+        try:
+            ending = await advance_remote(run, backend)
+        except (OwnershipLost, DatabaseAway):
+            raise
+        except Exception:
+            log.exception("run_failed")
+            return await end(run, Failed("internal_error", BROKEN))
+        if isinstance(ending, HandedOver):
+            await self._give_up(failed=False)
+        return ending
+
     @property
     def _agents(self) -> Agents:
         record = self.record
@@ -143,9 +184,7 @@ class Execution:
             raise
         except Exception:
             log.exception("run_failed")
-            return await fail(
-                run, "internal_error", "Something broke on our side; the logs say what."
-            )
+            return await fail(run, "internal_error", BROKEN)
         if isinstance(ending, HandedOver):
             await self._give_up(failed=False)
         return ending

@@ -1,8 +1,13 @@
 """Loading: a claimed run as it goes on here, from where the database says that it stood."""
 
+from app.backends.registry import target_of
+from app.backends.remote_run import RemoteRun
 from app.dispatch.bench import ClaimedRun, Workbench
 from app.dispatch.inbox import RunInbox
 from app.dispatch.questions import Answers, Remembered
+from app.domain.agents import AgentSpec
+from app.domain.endpoints import Endpoint
+from app.domain.messages import LoggedMessage
 from app.domain.runs import RunStatus
 from app.events.journal import Journal
 from app.runtime.agent import Agents, ResolvedAgent
@@ -23,13 +28,8 @@ async def load(
     begin: Begin | None,
 ) -> ActiveRun:
     """All that the loop needs of a run whose agent is here."""
-    record, known = claimed.record, claimed.log
+    record = claimed.record
     inbox = RunInbox(bench.database, bench.clock, record)
-    history = (
-        list(known)
-        if known is not None
-        else await messages.history(bench.database.hot, record.tenant, record.thread_id)
-    )
     return ActiveRun(
         record=record,
         agent=agent,
@@ -37,7 +37,7 @@ async def load(
         store=journal,
         interruption=interruption,
         clock=bench.clock,
-        log=history,
+        log=await _history(bench, claimed),
         next_seq=claimed.next_seq,
         start=await where_it_stood(bench, claimed),
         answers=Answers(bench, record),
@@ -48,6 +48,41 @@ async def load(
         compaction=Compaction(begin),
         thread_state=claimed.thread_state,
     )
+
+
+async def load_remote(
+    bench: Workbench,
+    claimed: ClaimedRun,
+    *,
+    journal: Journal,
+    spec: AgentSpec,
+    endpoint: Endpoint,
+    interruption: Interruption,
+) -> RemoteRun:
+    """The same of a run whose agent is executed elsewhere."""
+    record = claimed.record
+    return RemoteRun(
+        record=record,
+        spec=spec,
+        target=target_of(endpoint),
+        events=journal,
+        store=journal,
+        interruption=interruption,
+        clock=bench.clock,
+        log=await _history(bench, claimed),
+        next_seq=claimed.next_seq,
+        start=await where_it_stood(bench, claimed),
+        answers=Answers(bench, record),
+        inbox=RunInbox(bench.database, bench.clock, record),
+        thread_state=claimed.thread_state,
+    )
+
+
+async def _history(bench: Workbench, claimed: ClaimedRun) -> list[LoggedMessage]:
+    record = claimed.record
+    if claimed.log is not None:
+        return list(claimed.log)
+    return await messages.history(bench.database.hot, record.tenant, record.thread_id)
 
 
 async def where_it_stood(bench: Workbench, claimed: ClaimedRun) -> Start:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from app.agents.catalog import Catalog
 from app.agents.roster import Roster
+from app.backends.registry import Backends
 from app.clock import SystemClock, new_id, pause
 from app.control.cancel import CancelAnswer, cancel
 from app.control.decide import Decided, DecisionRequest
@@ -138,8 +139,14 @@ class Replica:
     """One process of the service: everything but HTTP, with short times."""
 
     def __init__(
-        self, database: Database, catalog: Catalog, played: Script | ModelCatalog, slots: int
+        self,
+        database: Database,
+        catalog: Catalog,
+        played: Script | ModelCatalog,
+        slots: int,
+        backends: Backends | None = None,
     ) -> None:
+        backends = backends or Backends({}, {})
         self.me = WorkerId(new_id())
         self.database = database
         self.catalog = catalog
@@ -149,7 +156,7 @@ class Replica:
         self.publisher = Publisher(self.hub, self.relay)
         self.outgoing = Outgoing(database, self.publisher, clock)
         self.writer = Writer(database, self.publisher, self.outgoing, clock)
-        self.roster = Roster(catalog, _models(played), database)
+        self.roster = Roster(catalog, _models(played), database, backends)
         self.desk = Desk(
             database=database,
             outgoing=self.outgoing,
@@ -161,7 +168,13 @@ class Replica:
             announce_cancel=self._announce_cancel,
             heartbeat_timeout=PATIENCE,
         )
-        bench = Workbench(database=database, writer=self.writer, roster=self.roster, clock=clock)
+        bench = Workbench(
+            database=database,
+            writer=self.writer,
+            roster=self.roster,
+            clock=clock,
+            backends=backends,
+        )
         self.worker = Worker(bench, self.me, slots=slots, heartbeat_timeout=PATIENCE)
         self.tasks = TaskWorker(
             TaskBench(database=database, outgoing=self.outgoing, roster=self.roster),
@@ -409,12 +422,17 @@ def texts_of(log: Sequence[LoggedMessage]) -> list[tuple[str, str]]:
 
 @asynccontextmanager
 async def replica(
-    url: str, catalog: Catalog, script: Script | ModelCatalog, *, slots: int = 10
+    url: str,
+    catalog: Catalog,
+    script: Script | ModelCatalog,
+    *,
+    slots: int = 10,
+    backends: Backends | None = None,
 ) -> AsyncIterator[Replica]:
     """A replica that works until the block is left, or it is killed."""
     database = await Database.open(url, DatabaseOptions(pool_size=4, hot_pool_size=4))
     async with asyncio.TaskGroup() as tasks:
-        opened = Replica(database, catalog, script, slots)
+        opened = Replica(database, catalog, script, slots, backends)
         try:
             await opened.open(tasks)
             yield opened
