@@ -23,7 +23,8 @@ from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.pulse import Pulse
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.sweeper import Sweeper
-from app.dispatch.tasks import TaskBench, TaskWorker
+from app.dispatch.task_execution import TaskBench
+from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.errors import ConfigurationError
 from app.domain.ids import RunId, Tenant, WorkerId

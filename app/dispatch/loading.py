@@ -4,7 +4,7 @@ from app.backends.registry import target_of
 from app.backends.remote_run import RemoteRun
 from app.dispatch.bench import ClaimedRun, Workbench
 from app.dispatch.inbox import RunInbox
-from app.dispatch.questions import Answers, Remembered
+from app.dispatch.questions import Answers, Remembered, Traced
 from app.domain.agents import AgentSpec
 from app.domain.endpoints import Endpoint
 from app.domain.messages import LoggedMessage
@@ -42,6 +42,7 @@ async def load(
         start=await where_it_stood(bench, claimed),
         answers=Answers(bench, record),
         rules=Remembered(bench, record),
+        traces=Traced(bench, record),
         inbox=inbox,
         tasks=inbox,
         agents=agents,

@@ -1,4 +1,4 @@
-"""What an executing run asks the database, as patiently as it commits: answers, and rules.
+"""What an executing run asks the database, as patiently as it commits: answers, rules, traces.
 
 An outage is waited for: there may be results that nobody has saved yet, and no call may pass because a
 row couldn't be read.
@@ -6,16 +6,18 @@ row couldn't be read.
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from app.clock import pause
 from app.dispatch.bench import Workbench
 from app.domain.errors import DatabaseAway
-from app.domain.ids import AgentId
+from app.domain.ids import AgentId, CallId
 from app.domain.rules import Rule
 from app.domain.runs import RunRecord
 from app.domain.tickets import Ticket
-from app.storage import rules, tickets
+from app.domain.traces import CallTrace
+from app.storage import rules, tickets, traces
 from app.storage.database import Connection
 
 LOOK_AGAIN = 0.25
@@ -56,6 +58,23 @@ class Remembered:
             self.bench,
             lambda connection: rules.for_calls(
                 connection, of.tenant, of.id, of.thread_id, agent_id
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What the log and the list of workers still know of the run's calls."""
+
+    bench: Workbench
+    record: RunRecord
+
+    async def of_call(self, call_id: CallId, since: datetime | None) -> CallTrace:
+        of = self.record
+        return await _patiently(
+            self.bench,
+            lambda connection: traces.of_call(
+                connection, of.tenant, of.thread_id, of.id, call_id, since=since
             ),
         )
 

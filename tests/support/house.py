@@ -21,7 +21,8 @@ from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.sweeper import Sweeper
-from app.dispatch.tasks import TaskBench, TaskWorker
+from app.dispatch.task_execution import TaskBench
+from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Action, Answer

@@ -4,7 +4,8 @@ from app.agents.demo import demo_catalog
 from app.agents.roster import Roster
 from app.clock import SystemClock, new_id
 from app.dispatch.bench import Workbench
-from app.dispatch.tasks import TaskBench, TaskWorker
+from app.dispatch.task_execution import TaskBench
+from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.ids import WorkerId
 from app.events.hub import Hub
