@@ -33,7 +33,7 @@ class Moment:
     stands: tuple[Subject, Place] | None = None
     """Which statement it never gets past; without one it is killed once the tool is at work, or, when it
     executes nothing, once it has answered."""
-    tool: Literal["send", "put"] = "send"
+    tool: Literal["send", "put", "pay"] = "send"
     executes: bool = True
     is_answered: bool = True
     """The client has had its 200."""
@@ -96,6 +96,12 @@ MOMENTS = [
         stands=("result", Place.STATEMENT),
         executions=2,
     ),
+    Moment(
+        name="marked, before a tool has the call that can say so",
+        tool="pay",
+        stands=("mark", Place.REPLY),
+    ),
+    Moment(name="while a tool is at work that can say what it did", tool="pay"),
 ]
 
 
