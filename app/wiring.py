@@ -16,6 +16,7 @@ from app.agents.resolve import models_of
 from app.agents.roster import Roster
 from app.backends.registry import Backends
 from app.clock import SystemClock, new_id
+from app.control.children import run_errand
 from app.control.desk import Desk, Limits
 from app.dispatch.bench import Workbench
 from app.dispatch.deadlines import Deadlines
@@ -26,6 +27,7 @@ from app.dispatch.sweeper import Sweeper
 from app.dispatch.task_execution import TaskBench
 from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
+from app.domain.errands import Errand
 from app.domain.errors import ConfigurationError
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.hub import Hub
@@ -217,7 +219,10 @@ async def _furnish(
         await worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
 
-    queue = DeliveryQueue(database, handle, tasks.handle, poll=settings.queue_poll)
+    async def handle_errand(errand: Errand) -> Handled:
+        return Handled.DONE if await run_errand(desk, errand) else Handled.BUSY
+
+    queue = DeliveryQueue(database, handle, tasks.handle, handle_errand, poll=settings.queue_poll)
     if settings.role != "api":
         background.start(queue.work())
 

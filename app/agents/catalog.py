@@ -20,6 +20,7 @@ from app.agents.entries import (
 from app.agents.problems import Problems, choices
 from app.agents.tool_modules import Extensions, load_extensions
 from app.domain.agents import AgentSpec, ToolExecution
+from app.domain.children import Delegation, delegate_tool_name
 from app.domain.endpoints import Endpoint
 from app.domain.ids import AgentId
 from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
@@ -68,11 +69,13 @@ def load_catalog(
             _check_executor(key, entry, models, endpoints, problems)
             _check_tools(key, entry, found.tools if all_loaded else None, problems)
             transfers = [transfer_name(AgentId(agent)) for agent in entry.handoffs]
-            callable_ = [*entry.tools, *transfers]
+            delegations = [delegate_tool_name(AgentId(agent)) for agent in entry.delegates]
+            callable_ = [*entry.tools, *transfers, *delegations]
             _check_chosen(f"{key}.approval", entry.approval, callable_, problems)
             _check_chosen(f"{key}.background", entry.background, entry.tools, problems)
             _check_approvers(f"{key}.approvers", entry, callable_, problems)
-            _check_handoffs(key, name, entry, entries.agents, problems)
+            _check_agents(f"{key}.handoffs", name, entry.handoffs, entries.agents, problems)
+            _check_agents(f"{key}.delegates", name, entry.delegates, entries.agents, problems)
             _check_plugins(key, entry, plugins, models, problems)
     problems.raise_any()
     specs = [_agent_spec(name, entry) for name, entry in entries.agents.items() if entry]
@@ -169,16 +172,17 @@ def _check_approvers(
             )
 
 
-def _check_handoffs(
-    key: str, agent: str, entry: AgentEntry, known: Collection[str], problems: Problems
+def _check_agents(
+    key: str, agent: str, named: list[str], known: Collection[str], problems: Problems
 ) -> None:
-    _check_duplicates(f"{key}.handoffs", entry.handoffs, problems)
-    for position, name in enumerate(entry.handoffs):
+    """Other agents that this one gives its run to, or work."""
+    _check_duplicates(key, named, problems)
+    for position, name in enumerate(named):
         if name == agent:
-            problems.at(f"{key}.handoffs[{position}]", "is the agent itself; remove it")
+            problems.at(f"{key}[{position}]", "is the agent itself; remove it")
         elif name not in known:
             problems.at(
-                f"{key}.handoffs[{position}]",
+                f"{key}[{position}]",
                 f"there is no agent {name!r}, {choices(name, known)}; add it or remove it here",
             )
 
@@ -225,6 +229,8 @@ def _agent_spec(name: str, entry: AgentEntry) -> AgentSpec:
         approval=tuple(entry.approval),
         background=tuple(entry.background),
         handoffs=tuple(AgentId(each) for each in entry.handoffs),
+        delegates=tuple(AgentId(each) for each in entry.delegates),
+        delegation=Delegation(**entry.delegation.model_dump()),
         max_rounds=entry.max_rounds,
         tool_execution=ToolExecution(entry.tool_execution),
         options=_options(entry.options),

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from app.clock import Clock, new_id
 from app.domain.agents import AgentSpec
-from app.domain.backends import NO_OUTPUT, BackendOutput, output_to_json
+from app.domain.backends import NO_OUTPUT, OUTPUT_KEY, BackendOutput, output_to_json
 from app.domain.checkpoints import (
     Checkpoint,
     CheckpointAnswer,
@@ -26,7 +26,6 @@ from app.runtime.cancellation import Interruption
 from app.runtime.context import EXECUTING, LIFECYCLE, Start, state_snapshot
 from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents
 
-OUTPUT = "__runtime_backend_output"
 REMOTE = "__runtime_remote_backend"
 CONTEXTS = "__runtime.remote_contexts"
 """What the thread remembers of its remotes: a later run may continue there."""
@@ -158,6 +157,7 @@ class RemoteRun:
                 opened=tuple(opened),
                 applied=tuple(applied),
                 said=tuple(events),
+                parent_run_id=record.lineage.parent_run_id,
             )
         )
         if isinstance(answer, Saved):
@@ -195,5 +195,5 @@ class RemoteRun:
             remote["targets"] = {self.target: self.binding}
         extensions: dict[str, Any] = {LIFECYCLE: lifecycle, REMOTE: remote}
         if not self.made.is_empty:
-            extensions[OUTPUT] = output_to_json(self.made)
+            extensions[OUTPUT_KEY] = output_to_json(self.made)
         return {"revision": self._revision + 1, "extensions": extensions}

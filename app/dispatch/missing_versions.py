@@ -51,5 +51,6 @@ async def wait_for_version(
             usage=record.usage,
             run_state=record.run_state or {},
             said=(Said(finish, None),),
+            parent_run_id=record.lineage.parent_run_id,
         )
     )

@@ -296,6 +296,8 @@ class BackendOutput:
 
 
 NO_OUTPUT = BackendOutput()
+OUTPUT_KEY = "__runtime_backend_output"
+"""Under which the state of a run keeps what its backend has made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

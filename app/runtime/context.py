@@ -237,6 +237,7 @@ class ActiveRun:
                 applied=tuple(applied),
                 tasks=tuple(starting),
                 said=tuple(events),
+                parent_run_id=self.record.lineage.parent_run_id,
             )
         )
         if isinstance(answer, Saved):

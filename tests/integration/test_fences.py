@@ -254,6 +254,8 @@ UNFENCED: Mapping[str, str] = {
     **dict.fromkeys(("workers.beat", "workers.leave", "workers.prove"), OWN),
     **dict.fromkeys(
         (
+            "children.overdue",
+            "deliveries.enqueue_errand",
             "idempotency.forget",
             "runs.may_sweep",
             "runs.orphans",

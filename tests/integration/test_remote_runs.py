@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.backends.remote_run import OUTPUT
+from app.domain.backends import OUTPUT_KEY
 from app.domain.errors import Invalid
 from app.domain.inference import InferenceOptions
 from app.domain.runs import (
@@ -121,7 +121,7 @@ async def test_artifacts_are_kept_in_the_state_of_the_run(database_url: str) -> 
     async with house(database_url, Echo()) as there:
         run = await there.start("make a draft")
         await run.finished()
-        kept = ((await run.now()).run_state or {})["extensions"][OUTPUT]
+        kept = ((await run.now()).run_state or {})["extensions"][OUTPUT_KEY]
         assert kept["artifacts"] == [
             {"id": "a1", "name": "draft", "media_type": "text/plain", "content": "a draft"}
         ]

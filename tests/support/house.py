@@ -12,6 +12,7 @@ from app.agents.roster import Roster
 from app.backends.registry import Backends
 from app.clock import SystemClock, new_id, pause
 from app.control.cancel import CancelAnswer, cancel
+from app.control.children import run_errand
 from app.control.decide import Decided, DecisionRequest
 from app.control.desk import Desk, Limits
 from app.control.start import IfThreadMissing, OnActive, StartRequest
@@ -26,6 +27,7 @@ from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Action, Answer
+from app.domain.errands import Errand
 from app.domain.ids import AgentId, MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.inference import NO_OPTIONS, InferenceOptions, RetryPolicy
 from app.domain.json_values import Json, JsonObject
@@ -188,7 +190,9 @@ class Replica:
         self.sweeper = Sweeper(
             database, self.roster, interval=FOLLOW_UP, heartbeat_timeout=PATIENCE
         )
-        self.queue = DeliveryQueue(database, self._handle, self.tasks.handle, poll=0.2)
+        self.queue = DeliveryQueue(
+            database, self._handle, self.tasks.handle, self._handle_errand, poll=0.2
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- life and death ---------------------------------------------------------------------------
@@ -276,6 +280,9 @@ class Replica:
             return Handled.BUSY
         await self.worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
+
+    async def _handle_errand(self, errand: Errand) -> Handled:
+        return Handled.DONE if await run_errand(self.desk, errand) else Handled.BUSY
 
     async def _announce_cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
         await notify(self.database.hot, CANCEL_CHANNEL, [f"{tenant}\n{run_id}\n{reason or ''}"])
