@@ -50,6 +50,8 @@ class Liveness:
                 self._database.hot, self._worker.me, self._role, socket.gethostname(), os.getpid()
             )
         for run in owned:
+            if run.losses == 0:
+                self._worker.trust(run.key)
             if run.is_unwanted:
                 self._worker.cancel(run.key.tenant, run.key.run_id, run.reason)
         strays = {run.key for run in owned if not self._worker.executes(run.key)}

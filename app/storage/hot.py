@@ -5,7 +5,7 @@ second. Each commits by itself, takes its locks in the order of the package, and
 depend on the locked rows: what isn't locked isn't written, so that each is all or nothing per run.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -132,6 +132,7 @@ WITH thread AS (
     WHERE r.tenant = $1 AND r.id = $3 AND r.admitted AND r.status <> 'done'
         AND (r.owner IS NULL OR NOT EXISTS (
             SELECT FROM workers w WHERE w.id = r.owner AND w.heartbeat_at > now() - $5::interval))
+        AND NOT r.losses + (r.owner IS NOT NULL)::int = ANY($7::int[])
     FOR NO KEY UPDATE OF r
 ), waiting AS (
     SELECT i.id, i.message, i.position FROM inputs i, locked
@@ -198,13 +199,18 @@ async def claim(
     owner: WorkerId,
     timeout: float,
     dispatch_id: str | None = None,
+    *,
+    unless_lost: Collection[int] = (),
 ) -> Claimed | None:
     """At most one worker gets the run, and never while its owner is alive: forget it on None.
 
-    The run's waiting inputs enter the log in the same instant.
+    Nor does this one when so many workers as in `unless_lost` have been lost over it. The run's waiting
+    inputs enter the log in the same instant.
     """
     patience = timedelta(seconds=timeout)
-    row = await pool.fetchrow(_CLAIM, tenant, thread_id, run_id, owner, patience, dispatch_id)
+    row = await pool.fetchrow(
+        _CLAIM, tenant, thread_id, run_id, owner, patience, dispatch_id, list(unless_lost)
+    )
     if row is None:
         return None
     return Claimed(

@@ -15,16 +15,18 @@ WITH me AS (
     INSERT INTO workers AS w (id, role, host, pid) VALUES ($1, $2, $3, $4)
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = now()
 )
-SELECT tenant, thread_id, id, attempt, cancel_requested_at, cancel_reason FROM runs
+SELECT tenant, thread_id, id, attempt, losses, cancel_requested_at, cancel_reason FROM runs
 WHERE owner = $1 AND admitted AND status IN ('created', 'running')
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A run that a process owns, by the database, and whether somebody wants it cancelled."""
+    """A run that a process owns, by the database: how many workers were lost over it without progress,
+    and whether somebody wants it cancelled."""
 
     key: RunKey
+    losses: int
     is_unwanted: bool
     reason: str | None
 
@@ -36,6 +38,7 @@ async def beat(pool: RawPool, worker: WorkerId, role: str, host: str, pid: int) 
             RunKey(
                 Tenant(row["tenant"]), ThreadId(row["thread_id"]), RunId(row["id"]), row["attempt"]
             ),
+            row["losses"],
             row["cancel_requested_at"] is not None,
             row["cancel_reason"],
         )

@@ -12,6 +12,7 @@ from app.domain.tickets import TicketKind
 from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Gate, in_order, turn
 from app.storage.runs import RunKey
+from tests.support.conditions import eventually
 from tests.support.event_order import check_run
 from tests.support.house import ANN, Replica, Run, an_agent, of_type, replica, texts_of, types_of
 from tests.support.probes import Probe
@@ -295,6 +296,38 @@ async def test_a_call_that_takes_every_worker_along_is_given_up(database_url: st
         following = await house.start(thread_id=run.thread_id)
         assert (await following.finished())[-1]["result"]["response"] == "never asked"
     assert len(probe.handed) == 6
+
+
+async def test_runs_that_have_cost_several_workers_do_not_share_one(database_url: str) -> None:
+    """Whichever of them kills takes no unlucky one along again; who has cost nobody isn't kept waiting."""
+    probes = [Probe(name=name, effect="read", held=True) for name in ("one", "other")]
+    agent = an_agent(*(probe.tool for probe in probes))
+    script = in_order(*(turn(probe.call("c1")) for probe in probes))
+    suspects = []
+    async with replica(database_url, agent, script) as first:
+        for probe in probes:
+            suspects.append(await first.start())
+            await probe.was_reached()
+            probe.reached.clear()
+        await first.database.hot.execute("UPDATE runs SET losses = 2")
+        await first.kill()
+    script = in_order(turn("innocent"), turn("done"), turn("done"))
+    async with replica(database_url, agent, script) as second:
+
+        async def at_work() -> list[Probe]:
+            return [probe for probe in probes if probe.reached.is_set()]
+
+        await eventually(at_work)
+        innocent = await second.start()
+        assert (await innocent.finished())[-1]["result"]["response"] == "innocent"
+        [alone] = await at_work()
+        [left] = [probe for probe in probes if probe is not alone]
+        alone.open.set()
+        await left.was_reached()
+        left.open.set()
+        for run in suspects:
+            said = await second.same(run).finished()
+            assert said[-1]["termination"] == {"type": "natural_end"}
 
 
 async def test_progress_forgives_losses(database_url: str) -> None:
