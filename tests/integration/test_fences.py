@@ -286,6 +286,7 @@ def _statements(source: Path) -> set[str]:
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.value.id in modules
+        and node.attr[0].islower()
     }
 
 
