@@ -86,7 +86,10 @@ class Settings(BaseSettings):
     heartbeat_timeout: float = Field(
         10.0, gt=0, description="Silence after which a process's runs are taken over."
     )
-    sweep_interval: float = Field(2.0, gt=0, description="How often stranded runs are looked for.")
+    blocked_timeout: float = Field(
+        60.0, gt=0, description="How long a process keeps its runs while its event loop is blocked."
+    )
+    sweep_interval: float = Field(1.0, gt=0, description="How often stranded runs are looked for.")
     queue_poll: float = Field(1.0, gt=0, description="How often the queue is asked without a hint.")
     handover_grace: float = Field(
         5.0, ge=0, description="Time for runs to reach a safe point when the process stops."

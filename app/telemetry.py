@@ -22,6 +22,9 @@ run_seconds = Histogram(
 )
 takeovers = Counter("holdfast_takeovers_total", "Runs taken over from a worker that was lost.")
 ownership_lost = Counter("holdfast_ownership_lost_total", "Runs that this process has lost.")
+loop_blockages = Counter(
+    "holdfast_loop_blockages_total", "Times that something has blocked the event loop for long."
+)
 steps = Counter("holdfast_steps_total", "Steps completed.", ["agent"])
 inference_seconds = Histogram(
     "holdfast_inference_seconds", "Duration of model calls.", ["model"], buckets=_SECONDS

@@ -22,14 +22,16 @@ from app.backends.registry import Backends
 from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
 from app.control.errands import run_errand
+from app.dispatch.bench import Workbench
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.deafness import Deafness
-from app.dispatch.execution import Workbench
 from app.dispatch.liveness import Liveness
+from app.dispatch.pulse import Pulse
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.retention import Ages, Retention
 from app.dispatch.sweeper import Sweeper
-from app.dispatch.tasks import TaskBench, TaskWorker
+from app.dispatch.task_execution import TaskBench
+from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.errands import Errand
 from app.domain.errors import ConfigurationError
@@ -218,6 +220,12 @@ async def _furnish(
         deafness=deafness,
     )
     deadlines = Deadlines(desk, interval=settings.sweep_interval)
+    pulse = Pulse(
+        database,
+        me,
+        interval=settings.heartbeat_interval,
+        blocked_timeout=settings.blocked_timeout,
+    )
     sweeper = Sweeper(
         database,
         roster,
@@ -233,22 +241,15 @@ async def _furnish(
     background.every(settings.log_poll, relay.catch_up)
     await liveness.beat()
     background.start(liveness.run())
+    if settings.role != "api":
+        pulse.start()
     background.start(sweeper.run())
     background.start(deadlines.run())
     background.start(retention.run())
     background.start(worker.run())
     background.start(tasks.run())
 
-    async def handle(key: RunKey, dispatch_id: str) -> Handled:
-        if not await worker.reserve_within(WAIT_FOR_SLOT):
-            return Handled.BUSY
-        await worker.claim_and_launch(key, dispatch_id)
-        return Handled.DONE
-
-    async def handle_errand(errand: Errand) -> Handled:
-        return Handled.DONE if await run_errand(desk, errand) else Handled.BUSY
-
-    queue = DeliveryQueue(database, handle, tasks.handle, handle_errand, poll=settings.queue_poll)
+    queue = _queue(settings, desk, worker, tasks)
     if settings.role != "api":
         background.start(queue.work())
 
@@ -260,6 +261,7 @@ async def _furnish(
         async with asyncio.TaskGroup() as stopping:
             stopping.create_task(worker.stop(settings.handover_grace))
             stopping.create_task(tasks.stop(settings.handover_grace))
+        await pulse.stop()
         await liveness.stop()
 
     stack.push_async_callback(go_to_rest)
@@ -273,6 +275,23 @@ async def _furnish(
         worker=worker if settings.role != "api" else None,
         liveness=liveness,
         stopping=asyncio.Event(),
+    )
+
+
+def _queue(settings: Settings, desk: Desk, worker: Worker, tasks: TaskWorker) -> DeliveryQueue:
+    """Each delivery to whoever sees to it."""
+
+    async def handle(key: RunKey, dispatch_id: str) -> Handled:
+        if not await worker.reserve_within(WAIT_FOR_SLOT):
+            return Handled.BUSY
+        await worker.claim_and_launch(key, dispatch_id)
+        return Handled.DONE
+
+    async def handle_errand(errand: Errand) -> Handled:
+        return Handled.DONE if await run_errand(desk, errand) else Handled.BUSY
+
+    return DeliveryQueue(
+        desk.database, handle, tasks.handle, handle_errand, poll=settings.queue_poll
     )
 
 

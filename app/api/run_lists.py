@@ -11,7 +11,7 @@ from app.control import reading
 from app.control.desk import Desk
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.principals import Principal
-from app.domain.runs import RunFilter, RunStatus
+from app.domain.runs import Outcome, RunFilter, RunStatus
 from app.transport import cursors
 from app.transport.queries import PrefixedQuery
 
@@ -20,12 +20,15 @@ Metadata = Annotated[dict[str, str], Depends(PrefixedQuery("metadata."))]
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """Which runs, and which part of the list. `metadata.KEY=TEXT` picks runs with that in theirs."""
+    """Which runs, and which part of the list. `metadata.KEY=TEXT` picks runs with that in theirs;
+    `termination_code=worker_lost` those that had to be given up."""
 
     metadata: Metadata
     agent_id: Annotated[Str | None, Query(max_length=200)] = None
     status: RunStatus | None = None
     root_run_id: Uuid | None = None
+    outcome: Outcome | None = None
+    termination_code: Annotated[Str | None, Query(max_length=200)] = None
     created_after: Instant | None = None
     created_before: Instant | None = None
     cursor: ListCursor = None
@@ -38,6 +41,8 @@ class RunQuery:
             root_run_id=None if self.root_run_id is None else RunId(self.root_run_id),
             agent_id=None if self.agent_id is None else AgentId(self.agent_id),
             status=self.status,
+            outcome=self.outcome,
+            termination_code=self.termination_code,
             created_after=self.created_after,
             created_before=self.created_before,
             metadata=self.metadata,

@@ -18,11 +18,14 @@ from app.domain.runs import (
     Created,
     Done,
     Failed,
+    Outcome,
     Running,
     RunRecord,
     RunStatus,
+    Termination,
     Waiting,
     WaitingReason,
+    outcome,
     status_reason,
 )
 from app.domain.tickets import Ticket, TicketKind, TicketStatus
@@ -177,7 +180,7 @@ def _reasons(facts: _Facts) -> Iterator[Reason]:
     state = facts.run.state
     match state:
         case Done(termination):
-            yield Reason(Why.DONE, f"The run has ended: {status_reason(termination)}.")
+            yield Reason(Why.DONE, _how_it_ended(facts.run.id, termination))
             return
         case Running():
             yield from _why_running(facts)
@@ -194,6 +197,18 @@ def _reasons(facts: _Facts) -> Iterator[Reason]:
             else "whoever executes it ends it at the next safe point."
         )
         yield Reason(Why.CANCEL_REQUESTED, f"Somebody wants it cancelled; {what_next}")
+
+
+def _how_it_ended(run_id: RunId, termination: Termination) -> str:
+    said = f"The run has ended: {status_reason(termination)}."
+    if isinstance(termination, Failed):
+        said = f"The run has ended: {termination.code}: {termination.detail.rstrip('.')}."
+    if outcome(termination) is Outcome.SUCCEEDED:
+        return said
+    return (
+        f"{said} As long as its thread hasn't gone on, it can be tried again from its last checkpoint: "
+        f"POST /v1/runs/{run_id}/retry."
+    )
 
 
 def _why_running(facts: _Facts) -> Iterator[Reason]:

@@ -5,52 +5,37 @@ has been given up for another worker to claim.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from app import telemetry
-from app.agents.roster import Roster
 from app.backends.base import Backend
-from app.backends.registry import Backends, target_of
 from app.backends.remote_root import advance_remote, end, write_off_remote
 from app.backends.remote_run import RemoteRun
-from app.clock import Clock, pause
 from app.control.late_summary import keep_late_summary
-from app.dispatch.inbox import RunInbox
+from app.dispatch.bench import ClaimedRun, Workbench
+from app.dispatch.loading import load, load_remote
+from app.dispatch.missing_versions import wait_for_version
 from app.domain.agents import AgentSpec
-from app.domain.checkpoints import Checkpoint, Said
-from app.domain.endpoints import Endpoint
 from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost, PluginFailed
-from app.domain.events import RunFinish, RunStart, StepEnd, StreamReset
-from app.domain.identity import run_identity
 from app.domain.ids import AgentId, AgentVersion
-from app.domain.json_values import JsonObject
-from app.domain.messages import LoggedMessage
-from app.domain.rules import Rule
 from app.domain.runs import (
-    SUSPENDED,
     WORKER_LOST,
     Failed,
     RunRecord,
-    RunStatus,
-    Waiting,
     termination_to_json,
-    waiting_reason,
 )
-from app.domain.tickets import Ticket, TicketStatus, waiting_to_json
 from app.events.journal import Journal
-from app.events.writer import Writer
-from app.runtime.agent import Agents, RemoteAgent, ResolvedAgent, Unresolvable
+from app.runtime.agent import Agents, RemoteAgent, Unresolvable
 from app.runtime.cancellation import Interruption
 from app.runtime.compaction import NOTHING, Begin, Compaction
-from app.runtime.context import ActiveRun, Start
+from app.runtime.context import ActiveRun
 from app.runtime.endings import Ending, Finished, HandedOver, Suspended, fail
 from app.runtime.handoff import agent_at_work
 from app.runtime.loop import advance, write_off
-from app.storage import deliveries, events, messages, rules, runs, tickets, tool_calls
-from app.storage.database import DATABASE_AWAY, Database
+from app.storage import deliveries, runs
+from app.storage.database import DATABASE_AWAY
 from app.storage.runs import RunKey
 from app.tools.frontend import with_frontend_tools
 
@@ -58,76 +43,8 @@ MOST_LOSSES = 5
 """Workers that may be lost over a run without any progress before it is given up."""
 BROKEN = "Something broke on our side; the logs say what."
 LET_GO_AGAIN = 1.0
-LOOK_AGAIN = 0.25
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workbench:
-    """What every execution works with."""
-
-    database: Database
-    writer: Writer
-    roster: Roster
-    clock: Clock
-    backends: Backends = field(default_factory=lambda: Backends({}, {}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedRun:
-    """A run that is this worker's, under its attempt. `log` is known when nothing was before it, and
-    `run_start` has been said when it is announced."""
-
-    record: RunRecord
-    next_seq: int
-    was: RunStatus
-    log: tuple[LoggedMessage, ...] | None = None
-    is_announced: bool = False
-    thread_state: JsonObject = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Answers:
-    """The run's tickets, as the loop asks for them."""
-
-    bench: Workbench
-    record: RunRecord
-
-    async def unapplied(self) -> Sequence[Ticket]:
-        return [ticket for ticket in await self._all() if ticket.is_unsettled]
-
-    async def names_used(self) -> Collection[str]:
-        return {ticket.ticket_id for ticket in await self._all()}
-
-    async def _all(self) -> Sequence[Ticket]:
-        """As patient as a commit: there may be results that nobody has saved yet."""
-        while True:
-            try:
-                async with self.bench.database.reading() as connection:
-                    return await tickets.of_run(connection, self.record.tenant, self.record.id)
-            except DatabaseAway:
-                await pause(LOOK_AGAIN)
-
-
-@dataclass(slots=True)
-class Remembered:
-    """The rules of the run's tenant, as the gate asks for them."""
-
-    bench: Workbench
-    record: RunRecord
-
-    async def for_calls_of(self, agent_id: AgentId) -> Sequence[Rule]:
-        """As patient as a commit: a call must not pass because a rule couldn't be read."""
-        record = self.record
-        while True:
-            try:
-                async with self.bench.database.reading() as connection:
-                    return await rules.for_calls(
-                        connection, record.tenant, record.id, record.thread_id, agent_id
-                    )
-            except DatabaseAway:
-                await pause(LOOK_AGAIN)
 
 
 @dataclass(slots=True)
@@ -179,12 +96,20 @@ class Execution:
             on_lost=self.interruption.abandon,
         )
         if isinstance(agent, Unresolvable):
-            await self._wait_for_version(journal, agent)
+            await wait_for_version(self.bench, self.claimed, journal, agent)
             return
         if isinstance(agent, RemoteAgent):
             await self._carry_out_remotely(journal, agent.spec)
             return
-        run = await self._load(journal, agent)
+        run = await load(
+            self.bench,
+            self.claimed,
+            journal=journal,
+            agent=agent,
+            agents=self._agents,
+            interruption=self.interruption,
+            begin=self.begin,
+        )
         if record.losses > MOST_LOSSES:
             self._report(
                 await write_off(
@@ -207,7 +132,14 @@ class Execution:
         if spec.endpoint is None:
             raise RuntimeError(f"agent {spec.id!r} has no endpoint")
         backend = self.bench.backends.of(spec.endpoint)
-        run = await self._load_remote(journal, spec, spec.endpoint)
+        run = await load_remote(
+            self.bench,
+            self.claimed,
+            journal=journal,
+            spec=spec,
+            endpoint=spec.endpoint,
+            interruption=self.interruption,
+        )
         losses = self.record.losses
         if losses > MOST_LOSSES:
             detail = f"{losses} workers were lost over this run"
@@ -226,25 +158,6 @@ class Execution:
         if isinstance(ending, HandedOver):
             await self._give_up(failed=False)
         return ending
-
-    async def _load_remote(
-        self, journal: Journal, spec: AgentSpec, endpoint: Endpoint
-    ) -> RemoteRun:
-        return RemoteRun(
-            record=self.record,
-            spec=spec,
-            target=target_of(endpoint),
-            events=journal,
-            store=journal,
-            interruption=self.interruption,
-            clock=self.bench.clock,
-            log=await self._history(),
-            next_seq=self.claimed.next_seq,
-            start=await self._where_it_stood(),
-            answers=Answers(self.bench, self.record),
-            inbox=RunInbox(self.bench.database, self.bench.writer.outgoing, self.record),
-            thread_state=self.claimed.thread_state,
-        )
 
     @property
     def _agents(self) -> Agents:
@@ -302,98 +215,7 @@ class Execution:
         except Exception:
             log.exception("late_summary_lost")
 
-    # --- loading --------------------------------------------------------------------------------
-
-    async def _load(self, journal: Journal, agent: ResolvedAgent) -> ActiveRun:
-        record = self.record
-        inbox = RunInbox(self.bench.database, self.bench.writer.outgoing, record)
-        return ActiveRun(
-            record=record,
-            agent=agent,
-            events=journal,
-            store=journal,
-            interruption=self.interruption,
-            clock=self.bench.clock,
-            log=await self._history(),
-            next_seq=self.claimed.next_seq,
-            start=await self._where_it_stood(),
-            answers=Answers(self.bench, record),
-            rules=Remembered(self.bench, record),
-            inbox=inbox,
-            tasks=inbox,
-            agents=self._agents,
-            compaction=Compaction(self.begin),
-            thread_state=self.claimed.thread_state,
-        )
-
-    async def _history(self) -> list[LoggedMessage]:
-        known, record = self.claimed.log, self.record
-        if known is not None:
-            return list(known)
-        return await messages.history(self.bench.database.hot, record.tenant, record.thread_id)
-
-    @property
-    def _is_new(self) -> bool:
-        """Never executed before: nothing can have been left behind."""
-        return self.record.attempt == 1
-
-    async def _where_it_stood(self) -> Start:
-        if self._is_new:
-            return Start(continues=self.claimed.is_announced)
-        record, pool = self.record, self.bench.database.hot
-        calls = await tool_calls.of_open_step(pool, record.tenant, record.id)
-        said = await events.last_borders(
-            pool, record.tenant, record.thread_id, record.id, record.events_from
-        )
-        return Start(
-            continues=self.claimed.was is RunStatus.RUNNING and said.is_open,
-            step_begun=said.begun_step == record.steps + 1,
-            calls=[state for state, _ in calls],
-            marked_at={state.call.id: at for state, at in calls if at is not None},
-            tickets=await Answers(self.bench, record).unapplied(),
-        )
-
-    # --- other ends -----------------------------------------------------------------------------
-
-    async def _wait_for_version(self, journal: Journal, missing: Unresolvable) -> None:
-        """Rest, loudly and resumable, until a worker comes that has this version of the agent."""
-        log.warning("agent_version_unavailable", reason=missing.reason)
-        record = self.record
-        identity = run_identity(record)
-        waiting = Waiting(waiting_reason("agent_version_unavailable"), missing.reason)
-        start = await self._where_it_stood()
-        if not start.continues:
-            journal.say(RunStart(identity, record.lineage.parent_run_id), None)
-        elif start.step_begun:
-            # Begun again, under the same number, once the run goes on.
-            if not start.calls:
-                journal.say(StreamReset("agent_version_unavailable"), record.steps + 1)
-            journal.say(StepEnd(), record.steps + 1)
-        still_open = [ticket for ticket in start.tickets if ticket.status is TicketStatus.OPEN]
-        finish = RunFinish(
-            identity=identity,
-            termination=SUSPENDED,
-            waiting=waiting_to_json(
-                waiting.reason, waiting.message, still_open, record.dispatch_id
-            ),
-        )
-        await journal.commit(
-            Checkpoint(
-                tenant=record.tenant,
-                thread_id=record.thread_id,
-                run_id=record.id,
-                attempt=record.attempt,
-                next_seq=self.claimed.next_seq,
-                messages=(),
-                output=record.output,
-                state=waiting,
-                steps=record.steps,
-                usage=record.usage,
-                run_state=record.run_state or {},
-                said=(Said(finish, None),),
-                parent_run_id=record.lineage.parent_run_id,
-            )
-        )
+    # --- giving it up ---------------------------------------------------------------------------
 
     async def _let_go(self, *, failed: bool) -> None:
         """Give up a run that went wrong here, if it still is ours; an outage isn't the run's fault.

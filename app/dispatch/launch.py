@@ -13,7 +13,7 @@ from app.control.new_runs import StartRequest
 from app.control.once import Once
 from app.control.retry import RetryRequest, retry
 from app.control.start import Existing, ToExecute, start
-from app.dispatch.execution import ClaimedRun
+from app.dispatch.bench import ClaimedRun
 from app.dispatch.worker import Worker
 from app.domain.ids import RunId
 from app.domain.messages import LoggedMessage

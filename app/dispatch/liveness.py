@@ -69,6 +69,8 @@ class Liveness:
         self._deafness.heard()
         telemetry.database_ready.set(1)
         for run in owned:
+            if run.losses == 0:
+                self._worker.trust(run.key)
             if run.is_unwanted:
                 self._worker.cancel(run.key.tenant, run.key.run_id, run.reason)
         strays = {run.key for run in owned if not self._worker.executes(run.key)}

@@ -1,152 +1,22 @@
 """The worker's other half: background tasks, each claimed like a run and executed in a slot of its own.
 
-A task's tool runs here whether its run executes, waits or is done. What it leaves behind when its worker
-is lost is decided by its effect: what may be run again is, of the rest the outcome is unknown.
+A task's tool runs here whether its run executes, waits or is done.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 
 import structlog
 
 from app import telemetry
-from app.agents.roster import Roster
-from app.clock import pause
-from app.control.tasks import end_task
 from app.dispatch.queue import Handled
-from app.dispatch.task_voice import TaskVoice
+from app.dispatch.task_execution import TaskBench, TaskExecution
 from app.domain.ids import WorkerId
-from app.domain.tasks import OUTCOME_UNKNOWN, TaskOutcome, failed, outcome_of
-from app.domain.tool_calls import ToolResult
-from app.events.outgoing import Outgoing
-from app.runtime.agent import Unresolvable
-from app.runtime.cancellation import Interrupted, Interruption, Wish
-from app.runtime.ports import ToolContext
-from app.storage import deliveries, tasks
-from app.storage.database import DATABASE_AWAY, Database
+from app.storage import tasks
 from app.storage.tasks import ClaimedTask, TaskKey
 
-MOST_LOSSES = 5
-"""Workers that may be lost over a task before it is given up."""
 LAST_PATIENCE = 2.0
-TRY_AGAIN = 0.25
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskBench:
-    """What every task works with."""
-
-    database: Database
-    outgoing: Outgoing
-    roster: Roster
-
-
-@dataclass(slots=True)
-class TaskExecution:
-    """One claimed task on this worker, from the claim to its end."""
-
-    bench: TaskBench
-    claimed: ClaimedTask
-    interruption: Interruption = field(default_factory=Interruption)
-    _read: int = 0
-
-    async def carry_out(self) -> None:
-        """Run the tool and write what came of it; never raises but for cancellation."""
-        task = self.claimed.task
-        structlog.contextvars.bind_contextvars(
-            task_id=task.id, run_id=task.run_id, tenant=self.claimed.tenant
-        )
-        try:
-            async with self.interruption.interruptible():
-                outcome = await self._outcome()
-        except Interrupted as interrupted:
-            if interrupted.wish is Wish.HAND_OVER:
-                await self.let_go()
-            return
-        except DATABASE_AWAY as error:
-            log.warning("task_broken_off", error=repr(error))
-            await self.let_go()
-            return
-        except Exception:
-            log.exception("task_failed")
-            outcome = failed("Something broke on our side; the logs say what.")
-        await self._end(outcome)
-
-    async def _outcome(self) -> TaskOutcome:
-        task = self.claimed.task
-        if self.claimed.taken_over and not task.effect.may_be_rerun:
-            return failed(OUTCOME_UNKNOWN)
-        if task.losses > MOST_LOSSES:
-            return failed(f"{task.losses} workers were lost over this task")
-        agent = await self.bench.roster.resolve(
-            self.claimed.tenant, task.agent_id, task.agent_version
-        )
-        if isinstance(agent, Unresolvable):
-            return failed(agent.reason)
-        tool = agent.tools.get(task.tool_name)
-        if tool is None:
-            return failed(f"there is no tool {task.tool_name!r} any more")
-        voice = TaskVoice(self.bench.outgoing, self.claimed)
-        context = ToolContext(
-            run_id=task.run_id,
-            thread_id=task.thread_id,
-            call_id=task.call_id,
-            tool_name=task.tool_name,
-            idempotency_key=task.idempotency_key,
-            say=voice.say,
-            agent=agent.spec,
-            inbox=self._messages,
-        )
-        async with asyncio.TaskGroup() as group:
-            showing = group.create_task(voice.run())
-            try:
-                result = await tool.execute(dict(task.arguments), context)
-            except Exception as error:  # whoever wrote the tool
-                log.warning("tool_raised", tool=task.tool_name, exc_info=True)
-                result = ToolResult.error(task.tool_name, f"Execution failed: {error}")
-            showing.cancel()
-        await voice.show()
-        return outcome_of(result)
-
-    async def _messages(self) -> Sequence[str]:
-        pool = self.bench.database.hot
-        fresh = await tasks.read_messages(pool, self.claimed.key, self._read)
-        self._read += len(fresh)
-        return fresh
-
-    async def let_go(self) -> None:
-        """Nobody goes on with it here: another worker may, if trying again is safe."""
-        if self.claimed.task.effect.may_be_rerun:
-            await self._until_written(self._release)
-        else:
-            await self._end(failed(OUTCOME_UNKNOWN))
-
-    async def _end(self, outcome: TaskOutcome) -> None:
-        async def write() -> None:
-            if not await end_task(self.bench.outgoing, self.claimed, outcome):
-                log.info("task_was_over", attempt=self.claimed.task.attempt)
-
-        await self._until_written(write)
-
-    async def _release(self) -> None:
-        async with self.bench.database.transaction() as connection:
-            if await tasks.release(connection, self.claimed.key):
-                await deliveries.enqueue_task(connection, self.claimed.key)
-
-    async def _until_written(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Outages are waited for. What can't be written at all is found by `look`, and by its loss."""
-        while True:
-            try:
-                await write()
-                return
-            except DATABASE_AWAY:
-                await pause(TRY_AGAIN)
-            except Exception:
-                log.exception("task_not_written")
-                return
 
 
 class TaskWorker:

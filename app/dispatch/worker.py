@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine
 import structlog
 
 from app import telemetry
-from app.dispatch.execution import ClaimedRun, Execution, Workbench
+from app.dispatch.bench import ClaimedRun, Workbench
+from app.dispatch.execution import MOST_LOSSES, Execution
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.frames import Batch
 from app.storage import hot
@@ -14,6 +15,9 @@ from app.storage.runs import RunKey
 
 LAST_PATIENCE = 2.0
 """Time for what was interrupted to end; whatever still hasn't is taken over by other workers."""
+
+SUSPICIOUS = range(3, MOST_LOSSES + 1)
+"""So many workers lost over a run, without any progress, are no coincidence."""
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +34,8 @@ class Worker:
         self._slot_freed = asyncio.Event()
         self._heartbeat_timeout = heartbeat_timeout
         self._executions: dict[tuple[Tenant, RunId], Execution] = {}
+        self._suspect: tuple[Tenant, RunId] | None = None
+        """The run here that has cost several workers; while one is being claimed, it may be that."""
         self._tasks: asyncio.TaskGroup | None = None
         self._beside: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -105,21 +111,15 @@ class Worker:
     def _ended(self, key: tuple[Tenant, RunId], execution: Execution) -> None:
         if self._executions.get(key) is execution:
             del self._executions[key]
+            if self._suspect == key:
+                self._suspect = None
         telemetry.runs_executing.dec()
         self.free()
 
     async def claim_and_launch(self, key: RunKey, dispatch_id: str | None) -> bool:
         """Claim a run for a reserved slot; False, with the slot free again, when it isn't to be had."""
         try:
-            claimed = await hot.claim(
-                self._bench.database.hot,
-                key.tenant,
-                key.thread_id,
-                key.run_id,
-                self.me,
-                self._heartbeat_timeout,
-                dispatch_id,
-            )
+            claimed = await self._claim(key, dispatch_id)
         except BaseException:
             self.free()
             raise
@@ -145,6 +145,34 @@ class Worker:
             )
         )
         return True
+
+    async def _claim(self, key: RunKey, dispatch_id: str | None) -> hot.Claimed | None:
+        """A run that has cost several workers in a row may be what kills them: this process has at most
+        one such run at a time, so that it takes no other one along that is only unlucky."""
+        has_one = self._suspect is not None
+        if not has_one:
+            self._suspect = (key.tenant, key.run_id)
+        claimed: hot.Claimed | None = None
+        try:
+            claimed = await hot.claim(
+                self._bench.database.hot,
+                key.tenant,
+                key.thread_id,
+                key.run_id,
+                self.me,
+                self._heartbeat_timeout,
+                dispatch_id,
+                unless_lost=SUSPICIOUS if has_one else (),
+            )
+        finally:
+            if not has_one and (claimed is None or claimed.record.losses not in SUSPICIOUS):
+                self._suspect = None
+        return claimed
+
+    def trust(self, key: RunKey) -> None:
+        """A run has got on since it was claimed."""
+        if self._suspect == (key.tenant, key.run_id):
+            self._suspect = None
 
     def cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
         """Interrupt a run that somebody wants cancelled, if it is executed here."""

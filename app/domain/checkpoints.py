@@ -11,7 +11,7 @@ from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Visi
 from app.domain.runs import Done, MessageInput, MessageOutput, Running, Usage, Waiting
 from app.domain.tasks import NewTask
 from app.domain.tickets import Ticket
-from app.domain.tool_calls import CallState
+from app.domain.tool_calls import CallState, CallStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,17 @@ class Checkpoint:
     said: tuple[Said, ...] = ()
     parent_run_id: RunId | None = None
     """The run that is told when this one ends or rests."""
+
+    @property
+    def is_progress(self) -> bool:
+        """Whether anything has become of the run. That calls were handed to their tools, perhaps once
+        more, is nothing yet: whatever takes its worker along each time must not count as getting on."""
+        only_marks = self.calls and all(call.status is CallStatus.RUNNING for call in self.calls)
+        return not (
+            only_marks
+            and isinstance(self.state, Running)
+            and not (self.messages or self.applied or self.tasks or self.calls_settled)
+        )
 
 
 @dataclass(frozen=True, slots=True)

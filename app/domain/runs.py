@@ -188,6 +188,16 @@ def outcome(termination: Termination) -> Outcome:
             assert_never(termination)
 
 
+TYPES_OF: Mapping[Outcome, tuple[str, ...]] = {
+    Outcome.SUCCEEDED: ("natural_end", "behavior_requested"),
+    Outcome.FAILED: ("error",),
+    Outcome.CANCELLED: ("cancelled",),
+    Outcome.BUDGET_EXCEEDED: ("stopped",),
+    Outcome.BLOCKED: ("blocked",),
+}
+"""The types of the terminations that have an outcome."""
+
+
 # --- states: each has just the fields that it may have -------------------------------------------
 
 
@@ -358,6 +368,8 @@ class RunFilter:
     root_run_id: RunId | None = None
     agent_id: AgentId | None = None
     status: RunStatus | None = None
+    outcome: Outcome | None = None
+    termination_code: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
     metadata: JsonObject | None = None

@@ -20,6 +20,11 @@ from app.domain.tool_calls import Effect, ResultStatus, ToolResult
 OUTCOME_UNKNOWN = "task outcome unknown: its worker was lost"
 
 
+def outcome_unknown(why: str | None) -> str:
+    """With what the task's tool had to say to that."""
+    return OUTCOME_UNKNOWN if why is None else f"{OUTCOME_UNKNOWN}; {why}"
+
+
 class TaskStatus(StrEnum):
     RUNNING = "running"
     COMPLETED = "completed"

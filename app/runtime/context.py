@@ -43,8 +43,10 @@ from app.runtime.ports import (
     Inbox,
     LiveEvents,
     NothingRemembered,
+    NothingTraced,
     RememberedRules,
     Tasks,
+    Traces,
 )
 from app.runtime.state import Batch, StateScope, StateStore
 
@@ -90,6 +92,7 @@ class ActiveRun:
     agents: Agents
     compaction: Compaction = field(default_factory=Compaction)
     rules: RememberedRules = NothingRemembered()
+    traces: Traces = NothingTraced()
     thread_state: JsonObject = field(default_factory=dict)
     """What the thread remembers, as it was last stored."""
     state: StateStore = field(default_factory=StateStore)

@@ -5,8 +5,9 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from app.domain.agents import AgentSpec
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
@@ -22,10 +23,12 @@ from app.domain.ids import AgentId, CallId, RunId, TaskId, ThreadId
 from app.domain.inference import NO_OPTIONS, InferenceOptions
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import LoggedMessage, Message
+from app.domain.reconciliation import Found
 from app.domain.rules import Rule
 from app.domain.tasks import TaskStatus
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import ResumeMode, SuspensionRequest, ToolDescriptor, ToolResult
+from app.domain.traces import CallTrace
 from app.runtime.state import Change, Snapshot, StateKey
 
 # --- models ---------------------------------------------------------------------------------------
@@ -260,6 +263,18 @@ class Tool(Protocol):
     async def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult: ...
 
 
+@runtime_checkable
+class Reconciles(Tool, Protocol):
+    """A tool that may be asked what became of a call which a lost worker left running."""
+
+    @property
+    def reconciles(self) -> bool:
+        """Whether there is a point in asking."""
+
+    async def reconcile(self, arguments: dict[str, Any], context: ToolContext) -> Found:
+        """Look, and change nothing. The call is the one of the context's idempotency key."""
+
+
 # --- persistence and speech -----------------------------------------------------------------------
 
 
@@ -284,6 +299,16 @@ class RememberedRules(Protocol):
 class NothingRemembered:
     async def for_calls_of(self, agent_id: AgentId) -> Sequence[Rule]:
         return ()
+
+
+class Traces(Protocol):
+    async def of_call(self, call_id: CallId, since: datetime | None) -> CallTrace:
+        """What is known of a call of the run that was handed to its tool at that time."""
+
+
+class NothingTraced:
+    async def of_call(self, call_id: CallId, since: datetime | None) -> CallTrace:
+        return CallTrace()
 
 
 class Inbox(Protocol):

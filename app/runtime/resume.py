@@ -8,6 +8,7 @@ from app.domain.decisions import EXPIRED, Action, denial
 from app.domain.tickets import Ticket, TicketKind, TicketStatus, ticket_order
 from app.domain.tool_calls import CallState, CallStatus, ToolResult, result_of_response
 from app.runtime.context import ActiveRun
+from app.runtime.cut_short import AskPerson, RunAgain, way_out
 from app.runtime.plugins import Phase
 from app.runtime.tool_calls import settle
 from app.runtime.tool_changes import executed_before
@@ -21,19 +22,28 @@ async def continue_cut_short(run: ActiveRun, round_: ToolRound) -> None:
 
     One that may be run again keeps the answer that lets it run: that is applied as if it were new.
     """
-    for state in list(run.open_calls.values()):
-        if state.status is not CallStatus.RUNNING:
-            continue
-        answered = [
-            ticket.key
-            for ticket in run.tickets
-            if ticket.call_id == state.call.id and ticket.decision is not None
-        ]
-        if not state.effect.may_be_rerun:
-            round_.asked_again.extend(answered)
-            await round_.ask_for_outcome(state)
-        elif not answered:
-            await round_.execute(state, resumed=True)
+    try:
+        for state in list(run.open_calls.values()):
+            if state.status is not CallStatus.RUNNING:
+                continue
+            answered = [
+                ticket.key
+                for ticket in run.tickets
+                if ticket.call_id == state.call.id and ticket.decision is not None
+            ]
+            match await way_out(run, state):
+                case Executed() as known:
+                    await round_.finish(state, known, resumed=True)
+                    round_.applied.extend(answered)
+                case AskPerson(why):
+                    round_.asked_again.extend(answered)
+                    await round_.ask_for_outcome(state, why)
+                case RunAgain():
+                    if not answered:
+                        await round_.execute(state, resumed=True)
+    except BROKEN_OFF:
+        await round_.save()
+        raise
 
 
 async def apply_answers(run: ActiveRun, round_: ToolRound) -> None:

@@ -18,6 +18,7 @@ from app.domain.agents import ToolExecution
 from app.domain.runs import Blocked
 from app.domain.tool_calls import CallState, CallStatus, ToolResult
 from app.runtime.background import begin_task
+from app.runtime.cut_short import AskPerson, RunAgain, way_out
 from app.runtime.delegating import delegate
 from app.runtime.plugins import Phase
 from app.runtime.tool_changes import SideBySide, executed_before
@@ -105,9 +106,14 @@ async def _stops_the_rest(round_: ToolRound, state: CallState) -> bool:
         executed = executed_before(round_.run, state, state.untold)
         return await round_.finish(state, executed) is CallStatus.SUSPENDED
     if state.status is CallStatus.RUNNING:
-        if not state.effect.may_be_rerun:
-            await round_.ask_for_outcome(state)
-            return False
+        match await way_out(round_.run, state):
+            case Executed() as known:
+                return await round_.finish(state, known) is CallStatus.SUSPENDED
+            case AskPerson(why):
+                await round_.ask_for_outcome(state, why)
+                return False
+            case RunAgain():
+                pass
     else:
         await round_.secure(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE)
         if (verdict := await judge(round_.run, state)) is not None:
@@ -166,10 +172,13 @@ async def _judged(
             executed = executed_before(round_.run, state, state.untold)
             turns.know(place, partial(round_.finish, state, executed))
         elif state.status is CallStatus.RUNNING:
-            if state.effect.may_be_rerun:
-                to_run.append((place, state))
-            else:
-                turns.know(place, partial(round_.ask_for_outcome, state))
+            match await way_out(round_.run, state):
+                case Executed() as known:
+                    turns.know(place, partial(round_.finish, state, known))
+                case AskPerson(why):
+                    turns.know(place, partial(round_.ask_for_outcome, state, why))
+                case RunAgain():
+                    to_run.append((place, state))
         elif (verdict := await judge(round_.run, state)) is None:
             to_run.append((place, state))
         else:

@@ -1,6 +1,6 @@
 """One call in the hands of its tool: tried again where that is safe, its wishes for the state kept apart."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -75,9 +75,28 @@ async def _try(
     resumption: Resumption | None,
 ) -> Executed:
     changes: list[Change] = []
+    context = replace(
+        context_for(run, state, snapshot, resumption),
+        change=lambda change: changes.append(run.state.checked(change)),
+        tasks=run.tasks,
+    )
+    try:
+        result = await tool.execute(as_object(state.effective_arguments) or {}, context)
+    except Exception as error:  # whoever wrote the tool; no call may take its run along
+        log.warning("tool_raised", tool=state.call.name, call_id=state.call.id, exc_info=True)
+        result = ToolResult.error(state.call.name, f"Execution failed: {error}")
+    if result.status is ResultStatus.ERROR:
+        return Executed(result)
+    return Executed(result, tuple(changes))
+
+
+def context_for(
+    run: ActiveRun, state: CallState, snapshot: Snapshot, resumption: Resumption | None = None
+) -> ToolContext:
+    """What a tool may know of a call, without any way to change something."""
     lineage = run.record.lineage
     ticket = None if resumption is None else resumption.ticket
-    context = ToolContext(
+    return ToolContext(
         run_id=run.record.id,
         thread_id=run.record.thread_id,
         call_id=state.call.id,
@@ -89,16 +108,6 @@ async def _try(
         suspension_id=None if ticket is None else ticket.ticket_id,
         suspension_reason=None if ticket is None else ticket.reason,
         snapshot=snapshot,
-        change=lambda change: changes.append(run.state.checked(change)),
-        tasks=run.tasks,
         parent_run_id=lineage.parent_run_id,
         parent_call_id=None if lineage.parent_call_id is None else CallId(lineage.parent_call_id),
     )
-    try:
-        result = await tool.execute(as_object(state.effective_arguments) or {}, context)
-    except Exception as error:  # whoever wrote the tool; no call may take its run along
-        log.warning("tool_raised", tool=state.call.name, call_id=state.call.id, exc_info=True)
-        result = ToolResult.error(state.call.name, f"Execution failed: {error}")
-    if result.status is ResultStatus.ERROR:
-        return Executed(result)
-    return Executed(result, tuple(changes))

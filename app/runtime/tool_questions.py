@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from app.clock import new_id
 from app.domain.events import AgentEvent, TicketOpened, ToolCallDone
@@ -19,6 +20,7 @@ from app.domain.tickets import (
 )
 from app.domain.times import wire_time
 from app.domain.tool_calls import CallState, CallStatus, SuspensionRequest, ToolResult
+from app.domain.traces import trace_to_json
 from app.runtime.context import ActiveRun
 
 OUTCOME_UNKNOWN_ACTION = "tool:OutcomeUnknown"
@@ -78,18 +80,24 @@ def _terms(run: ActiveRun, state: CallState) -> TicketTerms:
     return run.agent.spec.ticket_terms(state.call.name, policy)
 
 
-def outcome_unknown(run: ActiveRun, state: CallState) -> tuple[SuspensionRequest, JsonObject]:
+async def outcome_unknown(
+    run: ActiveRun, state: CallState, why: str | None
+) -> tuple[SuspensionRequest, JsonObject]:
     """What is asked about a call over which a worker was lost, and what is known of it."""
     name = state.call.name
     marked_at = run.start.marked_at.get(state.call.id)
+    said = "" if why is None else f": {why}"
     request = SuspensionRequest(
-        f"Tool '{name}' was running when its worker was lost; whether it took effect is unknown",
+        f"Tool '{name}' was running when its worker was lost; whether it took effect is unknown{said}",
         action=OUTCOME_UNKNOWN_ACTION,
         suspension_id=f"unknown_{state.call.id}",
     )
-    evidence = {
+    evidence: dict[str, Any] = {
         "idempotency_key": state.idempotency_key,
         "started_at": None if marked_at is None else wire_time(marked_at),
         "ran_with": state.effective_arguments,
+        **trace_to_json(await run.traces.of_call(state.call.id, marked_at)),
     }
+    if why is not None:
+        evidence["reconcile"] = why
     return request, evidence

@@ -177,9 +177,9 @@ class ToolRound:
             await question(self.run, state, suspension, kind, evidence, beside=self.questions)
         )
 
-    async def ask_for_outcome(self, state: CallState) -> None:
+    async def ask_for_outcome(self, state: CallState, why: str | None) -> None:
         """A worker was lost over this call: only a person can find out what it did."""
-        request, evidence = outcome_unknown(self.run, state)
+        request, evidence = await outcome_unknown(self.run, state, why)
         await self.ask(state, request, TicketKind.OUTCOME_UNKNOWN, evidence)
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias, assert_never
 
-from sqlalchemy import case, delete, update
+from sqlalchemy import case, delete, func, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved, Unsettled
@@ -30,7 +30,7 @@ from app.domain.runs import (
     termination_to_json,
 )
 from app.domain.tickets import TicketKind, TicketStatus
-from app.domain.tool_calls import kept_to_json
+from app.domain.tool_calls import CallStatus, kept_to_json
 from app.storage import (
     children,
     deliveries,
@@ -106,10 +106,10 @@ async def save(
         checkpoint.next_seq,
         checkpoint.messages,
     )
-    await _write_calls(connection, checkpoint, at)
+    await _write_calls(connection, checkpoint, record, at)
     await _begin_tasks(connection, checkpoint, at)
     standing = await _settle(connection, checkpoint, record, at)
-    await _write_run(connection, checkpoint, standing, at)
+    await _write_run(connection, checkpoint, record, standing, at)
     next_seq = thread.next_message_seq + len(checkpoint.messages)
     advanced: dict[str, Any] = {"next_message_seq": next_seq, "updated_at": at}
     if checkpoint.thread_state is not None:
@@ -240,13 +240,17 @@ async def _admit_next(
 
 
 async def _write_run(
-    connection: Connection, checkpoint: Checkpoint, standing: Saved, at: datetime
+    connection: Connection,
+    checkpoint: Checkpoint,
+    record: RunRecord,
+    standing: Saved,
+    at: datetime,
 ) -> None:
     state = checkpoint.state
     output = checkpoint.output.range
     values: dict[str, Any] = {
         "status": status_of(state).value,
-        "losses": 0,
+        "losses": 0 if checkpoint.is_progress else record.losses,
         "steps": checkpoint.steps,
         "input_tokens": checkpoint.usage.input_tokens,
         "output_tokens": checkpoint.usage.output_tokens,
@@ -282,7 +286,9 @@ async def _write_run(
     )
 
 
-async def _write_calls(connection: Connection, checkpoint: Checkpoint, at: datetime) -> None:
+async def _write_calls(
+    connection: Connection, checkpoint: Checkpoint, record: RunRecord, at: datetime
+) -> None:
     if checkpoint.calls_settled:
         await connection.execute(
             delete(tool_calls).where(
@@ -290,6 +296,7 @@ async def _write_calls(connection: Connection, checkpoint: Checkpoint, at: datet
             )
         )
         return
+    owner = record.state.owner if isinstance(record.state, Running) else None
     rows: Sequence[dict[str, Any]] = [
         {
             "tenant": checkpoint.tenant,
@@ -305,7 +312,8 @@ async def _write_calls(connection: Connection, checkpoint: Checkpoint, at: datet
             "effect": state.effect.value,
             "idempotency_key": state.idempotency_key,
             "attempt": checkpoint.attempt,
-            "started_at": at if state.status.value == "running" else None,
+            "worker": owner if state.status is CallStatus.RUNNING else None,
+            "started_at": at if state.status is CallStatus.RUNNING else None,
             "updated_at": at,
         }
         for state in checkpoint.calls
@@ -321,6 +329,7 @@ async def _write_calls(connection: Connection, checkpoint: Checkpoint, at: datet
                     "run_with": new.run_with,
                     "kept": new.kept,
                     "attempt": new.attempt,
+                    "worker": func.coalesce(new.worker, tool_calls.c.worker),
                     "started_at": case(
                         (new.started_at.is_not(None), new.started_at),
                         else_=tool_calls.c.started_at,

@@ -109,6 +109,9 @@ class DatabaseOptions:
     pool_timeout: float = 5.0
     statement_timeout: float = 15.0
     lock_timeout: float = 5.0
+    idle_timeout: float = 5.0
+    """Seconds that a transaction may do nothing: whoever stands still in one is dead or frozen, and its
+    locks keep others from going on with its runs."""
     connect_timeout: float = 5.0
     connection_lifetime: float = 1800.0
     tcp_keepalive: float = 30.0
@@ -197,7 +200,7 @@ class Database:
             raise DatabaseAway("the server takes no writes", Reason.READ_ONLY)
 
     async def listener(self) -> RawConnection:
-        """A connection of its own, for LISTEN; whoever asked for it closes it."""
+        """A connection outside of the pools, for LISTEN or for another loop; whoever asked closes it."""
         with self._noting_failures():
             connection: RawConnection = await asyncpg.connect(
                 self._listen_dsn, **_connection_options(self._options, direct=True)
@@ -361,7 +364,7 @@ def _session_settings(options: DatabaseOptions) -> dict[str, str]:
         "application_name": "holdfast",
         "statement_timeout": milliseconds(options.statement_timeout),
         "lock_timeout": milliseconds(options.lock_timeout),
-        "idle_in_transaction_session_timeout": milliseconds(options.statement_timeout),
+        "idle_in_transaction_session_timeout": milliseconds(options.idle_timeout),
         # So the server too leaves a client that is gone, and what it had locked.
         "tcp_keepalives_idle": str(max(1, int(options.tcp_keepalive))),
         "tcp_keepalives_interval": str(KEEPALIVE_INTERVAL),

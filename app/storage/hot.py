@@ -5,7 +5,7 @@ second. Each commits by itself, takes its locks in the order of the package, and
 depend on the locked rows: what isn't locked isn't written, so that each is all or nothing per run.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -133,6 +133,7 @@ WITH thread AS (
     WHERE r.tenant = $1 AND r.id = $3 AND r.admitted AND r.status <> 'done'
         AND (r.owner IS NULL OR NOT EXISTS (
             SELECT FROM workers w WHERE w.id = r.owner AND w.heartbeat_at > now() - $5::interval))
+        AND NOT r.losses + (r.owner IS NOT NULL)::int = ANY($8::int[])
     FOR NO KEY UPDATE OF r
 ), waiting AS (
     SELECT i.id, i.message, i.position FROM inputs i, locked
@@ -212,15 +213,19 @@ async def claim(
     owner: WorkerId,
     timeout: float,
     dispatch_id: str | None = None,
+    *,
+    unless_lost: Collection[int] = (),
 ) -> Claimed | None:
     """At most one worker gets the run, and never while its owner is alive: forget it on None.
 
-    The run's waiting inputs enter the log in the same instant, and it is said of each.
+    Nor does this one when so many workers as in `unless_lost` have been lost over it. The run's waiting
+    inputs enter the log in the same instant, and it is said of each.
     """
     patience = timedelta(seconds=timeout)
     row = await pool.fetchrow(
         *(_CLAIM, tenant, thread_id, run_id, owner, patience, dispatch_id),
         InputDelivered.event_type,
+        list(unless_lost),
     )
     if row is None:
         return None
@@ -379,7 +384,7 @@ WITH want AS (
     ORDER BY t.tenant, t.id
     FOR NO KEY UPDATE OF t
 ), run AS (
-    SELECT w.i, r.unread_inputs, r.open_tasks, coalesce(thread.state, '{}') AS thread_state
+    SELECT w.i, r.owner, r.unread_inputs, r.open_tasks, coalesce(thread.state, '{}') AS thread_state
     FROM want w JOIN thread ON thread.i = w.i
     JOIN runs r ON r.tenant = w.tenant AND r.id = w.run_id
     WHERE r.attempt = w.attempt AND r.status = 'running'
@@ -399,7 +404,8 @@ WITH want AS (
         state = coalesce(($49::text[])[o.i]::jsonb, t.state)
     FROM ours o WHERE t.tenant = o.tenant AND t.id = o.thread_id
 ), run_done AS (
-    UPDATE runs r SET status = o.status, losses = 0, steps = o.steps,
+    UPDATE runs r SET status = o.status, steps = o.steps,
+        losses = CASE WHEN ($50::bool[])[o.i] THEN 0 ELSE r.losses END,
         owner = CASE WHEN o.status = 'done' THEN NULL ELSE r.owner END,
         termination = o.termination::jsonb, final_output = o.final_output,
         finished_at = CASE WHEN o.status = 'done' THEN $19 END,
@@ -422,17 +428,18 @@ WITH want AS (
     JOIN ours o ON o.i = m.i
 ), call AS (
     INSERT INTO tool_calls AS t (tenant, run_id, step_index, call_id, position, name, arguments,
-        run_with, kept, status, effect, idempotency_key, attempt, started_at, updated_at)
+        run_with, kept, status, effect, idempotency_key, attempt, worker, started_at, updated_at)
     SELECT o.tenant, o.run_id, c.step_index, c.call_id, c.position, c.name, c.arguments::jsonb,
         c.run_with::jsonb, c.kept::jsonb, c.status, c.effect, c.key, o.attempt,
+        CASE WHEN c.status = 'running' THEN run.owner END,
         CASE WHEN c.status = 'running' THEN $19 END, $19
     FROM unnest($31::int[], $32::int[], $33::text[], $34::int[], $35::text[], $36::text[],
         $37::text[], $38::text[], $39::text[], $40::text[], $41::text[])
         AS c(i, step_index, call_id, position, name, arguments, run_with, kept, status, effect, key)
-    JOIN ours o ON o.i = c.i
+    JOIN ours o ON o.i = c.i JOIN run ON run.i = c.i
     ON CONFLICT (tenant, run_id, step_index, call_id) DO UPDATE
         SET status = excluded.status, run_with = excluded.run_with, kept = excluded.kept,
-            attempt = excluded.attempt,
+            attempt = excluded.attempt, worker = coalesce(excluded.worker, t.worker),
             started_at = coalesce(excluded.started_at, t.started_at), updated_at = excluded.updated_at
 ), closed AS (
     DELETE FROM tool_calls t USING ours o
@@ -486,6 +493,7 @@ async def checkpoint(
         *_event_columns(entries for _, entries in writes),
         *_applied_columns(checkpoints),
         [None if c.thread_state is None else storable_json(c.thread_state) for c in checkpoints],
+        [c.is_progress for c in checkpoints],
     )
     return {
         row["i"] - 1: Written(row["first_seq"], row["unread_inputs"], row["open_tasks"])

@@ -10,7 +10,14 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
 from app.domain.json_values import storable
-from app.domain.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
+from app.domain.runs import (
+    TYPES_OF,
+    NewRun,
+    RunFilter,
+    RunRecord,
+    RunStatus,
+    WaitingReason,
+)
 from app.storage.codec import run_of
 from app.storage.database import Connection, RawPool
 from app.storage.tables import runs, threads, tickets, workers
@@ -375,6 +382,10 @@ async def page(
         conditions.append(runs.c.agent_id == wanted.agent_id)
     if wanted.status is not None:
         conditions.append(runs.c.status == wanted.status.value)
+    if wanted.outcome is not None:
+        conditions.append(runs.c.termination["type"].astext.in_(TYPES_OF[wanted.outcome]))
+    if wanted.termination_code is not None:
+        conditions.append(runs.c.termination["code"].astext == wanted.termination_code)
     if wanted.created_after is not None:
         conditions.append(runs.c.created_at > wanted.created_after)
     if wanted.created_before is not None:

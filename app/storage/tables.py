@@ -219,6 +219,15 @@ runs = Table(
     CheckConstraint("open_tasks >= 0", name="open_tasks"),
     Index(None, "tenant", "created_at", "id"),
     Index(None, "tenant", "thread_id", "created_at", "id"),
+    # Those that didn't end well, by why: dead letters are found without reading through the rest.
+    Index(
+        "runs_ended_by_code",
+        "tenant",
+        text("(termination ->> 'code')"),
+        "created_at",
+        "id",
+        postgresql_where=text("(termination ->> 'code') IS NOT NULL"),
+    ),
     # At most one run occupies a thread, whatever races.
     Index(
         "runs_one_per_thread",
@@ -301,6 +310,7 @@ tool_calls = Table(
     Column("effect", Text, nullable=False),
     Column("idempotency_key", Text, nullable=False),
     Column("attempt", Integer, nullable=False),
+    Column("worker", _uuid),
     Column("started_at", _time),
     Column("updated_at", _time, nullable=False, server_default=_now),
     PrimaryKeyConstraint("tenant", "run_id", "step_index", "call_id"),

@@ -210,6 +210,11 @@ class ClaimedTask:
     taken_over: bool
 
     @property
+    def was_begun(self) -> bool:
+        """A worker has had it before, and was lost over it or let it go."""
+        return self.taken_over or self.task.attempt > 1
+
+    @property
     def key(self) -> TaskKey:
         return TaskKey(self.tenant, self.task.id, self.task.attempt)
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from sqlalchemy import delete, func, select
 
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
-from app.storage.database import Connection, RawPool
+from app.storage.database import Connection, RawConnection, RawPool
 from app.storage.runs import RunKey
 from app.storage.tables import runs, workers
 
@@ -15,16 +15,18 @@ WITH me AS (
     INSERT INTO workers AS w (id, role, host, pid) VALUES ($1, $2, $3, $4)
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = now()
 )
-SELECT tenant, thread_id, id, attempt, cancel_requested_at, cancel_reason FROM runs
+SELECT tenant, thread_id, id, attempt, losses, cancel_requested_at, cancel_reason FROM runs
 WHERE owner = $1 AND admitted AND status IN ('created', 'running')
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A run that a process owns, by the database, and whether somebody wants it cancelled."""
+    """A run that a process owns, by the database: how many workers were lost over it without progress,
+    and whether somebody wants it cancelled."""
 
     key: RunKey
+    losses: int
     is_unwanted: bool
     reason: str | None
 
@@ -36,11 +38,17 @@ async def beat(pool: RawPool, worker: WorkerId, role: str, host: str, pid: int) 
             RunKey(
                 Tenant(row["tenant"]), ThreadId(row["thread_id"]), RunId(row["id"]), row["attempt"]
             ),
+            row["losses"],
             row["cancel_requested_at"] is not None,
             row["cancel_reason"],
         )
         for row in await pool.fetch(_BEAT, worker, role, host, pid)
     ]
+
+
+async def prove(connection: RawConnection, worker: WorkerId) -> None:
+    """Say that a process is alive which can't say so itself; one that has left stays away."""
+    await connection.execute("UPDATE workers SET heartbeat_at = now() WHERE id = $1", worker)
 
 
 async def remove_dead(connection: Connection, older_than: float) -> int:

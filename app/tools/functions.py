@@ -5,30 +5,28 @@ import inspect
 import logging
 import math
 import re
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from app.domain.errors import ConfigurationError
-from app.domain.events import AgentEvent
-from app.domain.json_values import Json, JsonObject
+from app.domain.json_values import Json, JsonObject, as_object
+from app.domain.reconciliation import DontKnow, Found, Reconciled
 from app.domain.tool_calls import Effect, ToolDescriptor, ToolResult
 from app.runtime.ports import ToolContext
 from app.tools.bounds import MAX_ERROR_CHARACTERS, MAX_RESULT_BYTES, shortened
+from app.tools.calling import call, heard_until_over, is_being_cancelled, text_of
 from app.tools.docstrings import read_docstring
 from app.tools.failures import ToolFailed
 from app.tools.parameters import InvalidArguments, Parameters, parameters_of
+from app.tools.reconciling import Reconciler, ask, reconciler_of
 from app.tools.results import failed, result_of
 from app.tools.schemas import build_validator
-from app.tools.threads import ToolThreads
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
-_threads = ToolThreads(limit=32)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every provider takes as the name of a function."""
 MOST_RETRIES = 10
@@ -42,6 +40,7 @@ class FunctionTool(Generic[P, R]):
     descriptor: ToolDescriptor
     parameters: Parameters
     max_result_bytes: int = MAX_RESULT_BYTES
+    reconciler: Reconciler | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -55,7 +54,7 @@ class FunctionTool(Generic[P, R]):
         return None
 
     async def execute(self, arguments: Json, context: ToolContext) -> ToolResult:
-        heard = _heard_until_over(context)
+        heard = heard_until_over(context)
         try:
             return await self._attempt(arguments, heard)
         except InvalidArguments as error:
@@ -70,11 +69,11 @@ class FunctionTool(Generic[P, R]):
         values |= dict.fromkeys(self.parameters.context_names, context)
         try:
             async with asyncio.timeout(timeout) as deadline:
-                returned = await self._call(values)
+                returned = await call(self.function, values)
         except InvalidArguments:
             raise
         except asyncio.CancelledError:
-            if _is_being_cancelled():
+            if is_being_cancelled():
                 raise
             # Something that the tool awaited was cancelled; nobody has cancelled the run.
             return failed(name, "something that the tool waited for was cancelled")
@@ -87,16 +86,23 @@ class FunctionTool(Generic[P, R]):
             if deadline.expired():
                 return ToolResult.error(name, f"Timed out after {timeout:g} s")
             _log.warning("tool %s failed", name, exc_info=error)
-            return failed(name, _text_of(error))
+            return failed(name, text_of(error))
         return result_of(self.descriptor, returned, self.max_result_bytes)
 
-    async def _call(self, values: dict[str, Any]) -> Any:
-        function: Callable[..., Any] = self.function
-        if inspect.iscoroutinefunction(function):
-            return await function(**values)
-        returned = await _threads.run(partial(function, **values))
-        # A plain function that wraps an async one.
-        return await returned if inspect.isawaitable(returned) else returned
+    @property
+    def reconciles(self) -> bool:
+        return self.reconciler is not None
+
+    async def reconcile(self, arguments: Json, context: ToolContext) -> Found:
+        if self.reconciler is None:
+            return DontKnow()
+        return await ask(
+            self.reconciler,
+            self.descriptor,
+            as_object(arguments) or {},
+            context,
+            self.max_result_bytes,
+        )
 
 
 @overload
@@ -113,6 +119,7 @@ def tool(
     effect: Effect | Literal["read", "idempotent", "unsafe"] = "unsafe",
     response_schema: JsonObject | None = None,
     max_result_bytes: int = MAX_RESULT_BYTES,
+    reconcile: Callable[..., Reconciled | Awaitable[Reconciled]] | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
@@ -127,12 +134,18 @@ def tool(
     effect: Effect | Literal["read", "idempotent", "unsafe"] = "unsafe",
     response_schema: JsonObject | None = None,
     max_result_bytes: int = MAX_RESULT_BYTES,
+    reconcile: Callable[..., Reconciled | Awaitable[Reconciled]] | None = None,
 ) -> Any:
     """Make a tool of a function, async or not: `@tool` or `@tool(timeout=10, effect="read")`.
 
     Its signature becomes the schema, its docstring the description. `timeout` is in seconds, for each
     try; `effect` says what running a call twice would do; `retries` is how often a call that fails is
     tried again, if that may be; `response_schema` is what a person's answer must fit.
+
+    `reconcile` is asked first about a call that was running when its worker was lost. It is a function,
+    async or not, of the call's idempotency key, and if it likes of a `ToolContext` and of `arguments`. It
+    looks, changes nothing, and answers `Happened(result)`, `DidNotHappen()` or `DontKnow(why)`. What it
+    doesn't know, or fails to say, is left to `effect`.
     """
 
     def made(function: Callable[..., Any]) -> FunctionTool[..., Any]:
@@ -157,6 +170,7 @@ def tool(
             descriptor=descriptor,
             parameters=parameters,
             max_result_bytes=max_result_bytes,
+            reconciler=None if reconcile is None else reconciler_of(known_as, reconcile),
         )
 
     return made if function is None else made(function)
@@ -203,35 +217,3 @@ def _must_be_a_schema(name: str, response_schema: JsonObject) -> None:
         build_validator(response_schema)
     except ConfigurationError as error:
         raise ConfigurationError(f"tool {name!r}: response_schema: {error}") from error
-
-
-def _heard_until_over(context: ToolContext) -> ToolContext:
-    """The context as the function gets it: it may speak from any thread, until its call is over.
-
-    What a thread says is said on the loop, in order; a thread that outlives its call isn't heard.
-    """
-    loop, home, over = asyncio.get_running_loop(), threading.get_ident(), threading.Event()
-
-    def deliver(event: AgentEvent) -> None:
-        if not over.is_set():
-            context.say(event)
-
-    def say(event: AgentEvent) -> None:
-        if threading.get_ident() == home:
-            deliver(event)
-        elif not over.is_set():
-            loop.call_soon_threadsafe(deliver, event)
-
-    return replace(context, say=say, over=over)
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error) or type(error).__name__
-    except Exception:  # noqa: BLE001  __str__ is the tool's code as well
-        return type(error).__name__

@@ -224,9 +224,10 @@ async def test_losses_add_up_until_a_checkpoint(pool: RawPool) -> None:
         claimed = await claim(pool, run, WorkerId(new_id()))
         assert claimed is not None
         assert claimed.record.losses == losses
-    written = await hot.checkpoint(pool, [(checkpoint_of(run, attempt=4), [])], NOW())
-    assert set(written) == {0}
-    assert await pool.fetchval("SELECT losses FROM runs") == 0
+    marked = checkpoint_of(run, attempt=4, calls=[call_of(run, CallStatus.RUNNING)])
+    for write, losses in ((marked, 3), (checkpoint_of(run, attempt=4), 0)):
+        assert set(await hot.checkpoint(pool, [(write, [])], NOW())) == {0}
+        assert await pool.fetchval("SELECT losses FROM runs") == losses
 
 
 async def test_a_run_that_was_handed_over_is_not_a_loss(database: Database, pool: RawPool) -> None:

@@ -96,6 +96,9 @@ async def test_runs_are_chosen_by_what_they_are(client: Client, world: World) ->
         "metadata.n=0&agent_id=talker": [talker],
         "metadata.n=7": [],
         "metadata.none=0": [],
+        "outcome=succeeded": [run for run in world.runs if run["outcome"] == "succeeded"],
+        "outcome=failed": [],
+        "termination_code=worker_lost": [],
         f"created_before={half}&agent_id=quick": of_thread[:2],
     }
     for query, runs in chosen.items():

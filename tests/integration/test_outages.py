@@ -2,21 +2,29 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from threading import Thread
 from typing import Any
 
+import asyncpg
 import pytest
+from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from app.dispatch.execution import ClaimedRun
+from app.dispatch.bench import ClaimedRun
+from app.domain.errors import DatabaseAway
 from app.domain.runs import RunStatus
 from app.llm.scripted import Gate, in_order, turn
 from app.storage import hot
+from app.storage.database import Database, DatabaseOptions
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding
 from tests.support.house import PATIENCE, an_agent, of_type, replica, texts_of
 from tests.support.probes import Probe
+from tests.support.stored_runs import worker
 
 pytestmark = pytest.mark.anyio
+
+LOCK = "SELECT FROM workers FOR UPDATE"
 
 
 @pytest.fixture
@@ -119,3 +127,38 @@ async def test_a_worker_that_has_left_the_list_does_not_come_back(database_url: 
             group.create_task(house.liveness.stop())
         await house.liveness.beat()
         assert await house.database.hot.fetchval("SELECT count(*) FROM workers") == 0
+
+
+async def _lock_the_worker(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await asyncio.wait_for(connection.execute(LOCK), PATIENCE)
+    finally:
+        await connection.close()
+
+
+async def _stand_still_in_a_transaction(database: Database, url: str, *, frozen: bool) -> None:
+    """Hold a lock until somebody else has it, and go on; frozen, no turn of the loop is taken meanwhile."""
+    async with database.transaction() as connection:
+        await connection.execute(text(LOCK))
+        if frozen:
+            other = Thread(target=lambda: asyncio.run(_lock_the_worker(url)))
+            other.start()
+            other.join()
+        else:
+            await _lock_the_worker(url)
+        await connection.execute(text(LOCK))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+async def test_whoever_stands_still_in_a_transaction_loses_its_locks(
+    database_url: str, frozen: bool
+) -> None:
+    """A frozen process must not keep others from its rows; when it goes on, that is an outage to it."""
+    database = await Database.open(database_url, DatabaseOptions(idle_timeout=0.2))
+    try:
+        await worker(database.hot)
+        with pytest.raises(DatabaseAway):
+            await _stand_still_in_a_transaction(database, database_url, frozen=frozen)
+    finally:
+        await database.close()

@@ -4,16 +4,22 @@ import asyncio
 
 import pytest
 
+from app.control.explain import explain
+from app.control.reading import run_page
 from app.domain.messages import Role
-from app.domain.runs import Done, Failed, NaturalEnd, RunStatus
+from app.domain.runs import Done, Failed, NaturalEnd, Outcome, RunFilter, RunStatus
 from app.domain.tickets import TicketKind
+from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Gate, in_order, turn
 from app.storage.runs import RunKey
+from tests.support.conditions import eventually
 from tests.support.event_order import check_run
-from tests.support.house import Replica, Run, an_agent, of_type, replica, texts_of, types_of
+from tests.support.house import ANN, Replica, Run, an_agent, of_type, replica, texts_of, types_of
 from tests.support.probes import Probe
 
 pytestmark = pytest.mark.anyio
+
+NOBODY = RunFilter(outcome=Outcome.SUCCEEDED, termination_code="worker_lost")
 
 
 async def reached(gate: Gate) -> None:
@@ -258,22 +264,85 @@ async def test_a_run_that_takes_every_worker_along_is_given_up(database_url: str
         assert (await following.finished())[-1]["result"]["response"] == "never asked"
 
 
-async def test_progress_forgives_losses(database_url: str) -> None:
+async def test_a_call_that_takes_every_worker_along_is_given_up(database_url: str) -> None:
+    """It may be run again, and it is: that it was handed out once more is no progress."""
     probe = Probe(effect="read", held=True)
     agent = an_agent(probe.tool)
     run: Run | None = None
-    async with replica(database_url, agent, in_order(turn(probe.call("c1")))) as house:
-        run = await house.start()
-        await probe.was_reached()
-        await house.kill()
-    for _ in range(7):
+    for losses in range(6):
         probe.reached.clear()
-        async with replica(database_url, agent, in_order()) as house:
-            run = house.same(run)
+        async with replica(database_url, agent, in_order(turn(probe.call("c1")))) as house:
+            run = await house.start() if run is None else house.same(run)
+            await probe.was_reached()
+            assert (await run.now()).losses == losses
+            await house.kill()
+    assert run is not None
+    async with replica(database_url, agent, in_order(turn("never asked"))) as house:
+        run = house.same(run)
+        said = await run.finished()
+        assert said[-1]["termination"]["code"] == "worker_lost"
+        # The thread goes on: the call has an answer that says so.
+        assert texts_of(await run.log())[-1] == ("tool", INTERRUPTED)
+        for wanted in (
+            RunFilter(termination_code="worker_lost"),
+            RunFilter(outcome=Outcome.FAILED),
+        ):
+            dead = await run_page(house.desk, ANN, wanted, before=None, limit=10)
+            assert [one.id for one in dead] == [run.id]
+        assert await run_page(house.desk, ANN, NOBODY, before=None, limit=10) == []
+        [why] = (await explain(house.desk, ANN, run.id)).reasons
+        assert "worker_lost: 6 workers were lost" in why.text
+        assert f"/v1/runs/{run.id}/retry" in why.text
+        following = await house.start(thread_id=run.thread_id)
+        assert (await following.finished())[-1]["result"]["response"] == "never asked"
+    assert len(probe.handed) == 6
+
+
+async def test_runs_that_have_cost_several_workers_do_not_share_one(database_url: str) -> None:
+    """Whichever of them kills takes no unlucky one along again; who has cost nobody isn't kept waiting."""
+    probes = [Probe(name=name, effect="read", held=True) for name in ("one", "other")]
+    agent = an_agent(*(probe.tool for probe in probes))
+    script = in_order(*(turn(probe.call("c1")) for probe in probes))
+    suspects = []
+    async with replica(database_url, agent, script) as first:
+        for probe in probes:
+            suspects.append(await first.start())
+            await probe.was_reached()
+            probe.reached.clear()
+        await first.database.hot.execute("UPDATE runs SET losses = 2")
+        await first.kill()
+    script = in_order(turn("innocent"), turn("done"), turn("done"))
+    async with replica(database_url, agent, script) as second:
+
+        async def at_work() -> list[Probe]:
+            return [probe for probe in probes if probe.reached.is_set()]
+
+        await eventually(at_work)
+        innocent = await second.start()
+        assert (await innocent.finished())[-1]["result"]["response"] == "innocent"
+        [alone] = await at_work()
+        [left] = [probe for probe in probes if probe is not alone]
+        alone.open.set()
+        await left.was_reached()
+        left.open.set()
+        for run in suspects:
+            said = await second.same(run).finished()
+            assert said[-1]["termination"] == {"type": "natural_end"}
+
+
+async def test_progress_forgives_losses(database_url: str) -> None:
+    probes = [Probe(name=f"probe{number}", effect="read", held=True) for number in range(8)]
+    agent = an_agent(*(probe.tool for probe in probes))
+    script = in_order(turn(*(probe.call(f"c{n}") for n, probe in enumerate(probes))))
+    run: Run | None = None
+    for probe in probes:
+        async with replica(database_url, agent, script) as house:
+            run = await house.start() if run is None else house.same(run)
             await probe.was_reached()
             assert (await run.now()).losses == 0
             await house.kill()
-    probe.open.set()
+        probe.open.set()
+    assert run is not None
     async with replica(database_url, agent, in_order(turn("done"))) as house:
         said = await house.same(run).finished()
         assert said[-1]["termination"] == {"type": "natural_end"}

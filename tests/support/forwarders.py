@@ -1,9 +1,10 @@
 """A way to the database that a test can break: for everybody, or over one statement of its choice."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +20,26 @@ class _Cut:
     arrives: bool
 
 
+class Place(Enum):
+    """Where on its way a statement can be stopped."""
+
+    STATEMENT = auto()
+    """Before it arrives."""
+    COMMIT = auto()
+    """It has worked, and the commit of its transaction doesn't arrive."""
+    REPLY = auto()
+    """It is committed, and whoever sent it doesn't get to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Halt:
+    """Whoever sends the marker waits at this place, for as long as they live."""
+
+    marker: bytes
+    place: Place
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Forwarder:
     """Listens on a port of its own, and carries all that comes to the database's socket and back."""
 
@@ -32,6 +53,7 @@ class Forwarder:
         self._server: asyncio.Server | None = None
         self.port = 0
         self._cut: _Cut | None = None
+        self._halt: _Halt | None = None
         self.cuts = 0
         """How many statements or replies were lost."""
 
@@ -80,6 +102,11 @@ class Forwarder:
         """
         self._cut = _Cut(marker, arrives=True)
 
+    def halt(self, marker: bytes, place: Place) -> asyncio.Event:
+        """Stop the next connection that sends this; set once it stands there."""
+        self._halt = _Halt(marker, place)
+        return self._halt.reached
+
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -101,13 +128,17 @@ class Forwarder:
         from_there, to_there = await asyncio.open_unix_connection(self._socket)
         loses_reply = asyncio.Event()
         task = asyncio.current_task()
+        halting: list[_Halt] = []
 
         async def there() -> None:
             while data := await reader.read(65_536):
                 if self._is_silent or task in self._silenced:
                     continue
-                if self._cut is not None and self._cut.marker in data:
-                    cut, self._cut = self._cut, None
+                if self._halts(data, halting):
+                    # Who stands there says no more: what comes next is their end.
+                    await reader.read(1)
+                    return
+                if (cut := self._cut_at(data)) is not None:
                     if not cut.arrives:
                         self.cuts += 1
                         return
@@ -122,22 +153,56 @@ class Forwarder:
                 if loses_reply.is_set() and _IDLE in data:
                     self.cuts += 1
                     return
+                if halting and _IDLE in data:
+                    halting[0].reached.set()
+                    await asyncio.Event().wait()
                 writer.write(data)
                 await writer.drain()
 
         try:
-            async with asyncio.TaskGroup() as ways:
-                both = {ways.create_task(there()), ways.create_task(back())}
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                for way in both:
-                    way.cancel()
+            await _until_one_ends(there(), back())
         finally:
             to_there.transport.abort()
+
+    def _halts(self, data: bytes, halting: list[_Halt]) -> bool:
+        """Whether what is on its way is where somebody has to stand still."""
+        if self._halt is not None and self._halt.marker in data:
+            halting.append(self._halt)
+            self._halt = None
+        if not (halting and _is_stopped(halting[0], data)):
+            return False
+        halting[0].reached.set()
+        return True
+
+    def _cut_at(self, data: bytes) -> "_Cut | None":
+        if self._cut is None or self._cut.marker not in data:
+            return None
+        cut, self._cut = self._cut, None
+        return cut
+
+
+async def _until_one_ends(*ways: Coroutine[None, None, None]) -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = {group.create_task(way) for way in ways}
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
 
 
 def _socket_of(database_url: str) -> Path:
     query = parse_qs(urlsplit(database_url).query)
     return Path(query["host"][0]) / f".s.PGSQL.{query['port'][0]}"
+
+
+def _is_stopped(halt: _Halt, data: bytes) -> bool:
+    """Whether what is on its way to the database doesn't arrive."""
+    match halt.place:
+        case Place.STATEMENT:
+            return True
+        case Place.COMMIT:
+            return b"COMMIT" in data
+        case Place.REPLY:
+            return False
 
 
 @asynccontextmanager

@@ -17,14 +17,15 @@ from app.control.decide import Decided, DecisionRequest
 from app.control.desk import Desk, Limits
 from app.control.errands import run_errand
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
+from app.dispatch.bench import Workbench
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.deafness import Deafness
-from app.dispatch.execution import Workbench
 from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.liveness import Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.sweeper import Sweeper
-from app.dispatch.tasks import TaskBench, TaskWorker
+from app.dispatch.task_execution import TaskBench
+from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Action, Answer

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.clock import new_id
-from app.dispatch.execution import ClaimedRun
+from app.dispatch.bench import ClaimedRun
 from app.domain.agents import AgentSpec
 from app.domain.checkpoints import materialize_output
 from app.domain.decisions import Answer, Decision, derived_decision_id

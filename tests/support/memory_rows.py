@@ -46,7 +46,7 @@ class MemoryRows:
         self.record = replace(
             self.record,
             state=self.record.state if isinstance(state, Running) else state,
-            losses=0,
+            losses=0 if checkpoint.is_progress else self.record.losses,
             steps=checkpoint.steps,
             usage=checkpoint.usage,
             run_state=checkpoint.run_state,

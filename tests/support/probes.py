@@ -1,6 +1,7 @@
 """Tools that tell a test when they are called, and go on when it lets them."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -31,6 +32,9 @@ class Probe:
     asks: int = 0
     named: str | None = None
     """What the tool calls its questions."""
+    shows: str = ""
+    """What it shows of its output before anything else, with how far it is."""
+    reconcile: Callable[..., Any] | None = None
     handed: list[Handed] = field(default_factory=list)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -40,13 +44,16 @@ class Probe:
         async def probe(ctx: ToolContext, text: str = "") -> Any:
             self.handed.append(Handed(ctx.call_id, ctx.idempotency_key, text, ctx.resume_input))
             self.reached.set()
+            if self.shows:
+                ctx.stream_output(self.shows)
+                ctx.progress(0.5, "half of it")
             if self.held:
                 await self.open.wait()
             if len(self.handed) <= self.asks:
                 return self._question(len(self.handed), ctx)
             return f"{self.name} did {text or 'it'}"
 
-        return tool(name=self.name, effect=self.effect)(probe)
+        return tool(name=self.name, effect=self.effect, reconcile=self.reconcile)(probe)
 
     def call(self, id: str, text: str = "") -> Call:
         """A model's call of this tool."""

@@ -13,7 +13,9 @@ from app.control.decide import DecisionRequest, decide
 from app.control.desk import Desk, Limits
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
 from app.control.start import ToExecute, start
-from app.dispatch.execution import ClaimedRun, Execution, Workbench
+from app.dispatch.bench import ClaimedRun, Workbench
+from app.dispatch.execution import Execution
+from app.dispatch.loading import load
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Answer
 from app.domain.ids import MessageId, RunId, Tenant, ThreadId, WorkerId
@@ -192,8 +194,15 @@ class RealHouse:
         journal = writer.journal(
             record.tenant, record.thread_id, record.id, record.attempt, interruption.abandon
         )
-        run = await self._execution._load(journal, agent)
-        run.agents = agents
+        run = await load(
+            self._bench,
+            claimed,
+            journal=journal,
+            agent=agent,
+            agents=agents,
+            interruption=interruption,
+            begin=None,
+        )
         return run, RealVoice(writer, journal)
 
     async def advance(self, run: ActiveRun) -> Ending:

@@ -1,12 +1,13 @@
 """Holdfast as processes that a test starts, asks and kills: servers and workers on one database."""
 
 import asyncio
+import json
 import os
 import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.support.commands import HOLDFAST, OURS
 from tests.support.streams import PATIENCE, Client
@@ -66,6 +67,28 @@ class Running:
     def terminate(self) -> None:
         """As a deploy does."""
         self.process.send_signal(signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """As a machine does that has no time for it."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    async def logged(self, event: str, **of: object) -> dict[str, Any]:
+        """Wait for a line of its log, which is to be of JSON, that says this of whatever is named."""
+        wanted = {"event": event, **of}
+        seen = 0
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                self._printed.clear()
+                lines = self.log.splitlines()
+                for line in lines[seen:]:
+                    entry = json.loads(line) if line.startswith("{") else {}
+                    if wanted.items() <= entry.items():
+                        return entry
+                seen = len(lines)
+                await self._printed.wait()
 
     async def gone(self) -> int:
         async with asyncio.timeout(PATIENCE):

@@ -5,9 +5,10 @@ import time
 from app.agents.demo import demo_catalog
 from app.agents.roster import Roster
 from app.clock import SystemClock, new_id
+from app.dispatch.bench import Workbench
 from app.dispatch.deafness import Deafness
-from app.dispatch.execution import Workbench
-from app.dispatch.tasks import TaskBench, TaskWorker
+from app.dispatch.task_execution import TaskBench
+from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.ids import WorkerId
 from app.events.hub import Hub

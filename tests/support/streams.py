@@ -92,6 +92,13 @@ class Client:
                 pass
         return run
 
+    async def ended(self, run_id: str) -> dict[str, Any]:
+        """The run, once it is done."""
+        async with asyncio.timeout(PATIENCE):
+            while (run := await self.settled(run_id))["status"] != "done":
+                pass
+        return run
+
     async def decide(self, run: Mapping[str, Any], action: str, **more: Any) -> dict[str, Any]:
         """Answer the run's first open ticket."""
         ticket = run["waiting"]["tickets"][0]["id"]

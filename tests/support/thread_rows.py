@@ -138,6 +138,8 @@ def borders_of(events: Sequence[Event], record: RunRecord) -> tuple[bool, int]:
 
 _TIMES = {"ts", "created_at", "updated_at", "started_at", "finished_at", "applied_at", "at"}
 _CHANCE = {
+    "worker",
+    "streamed",
     "duration_ms",
     "decision_id",
     "since_dispatch_id",

@@ -6,7 +6,9 @@ Each execution is a line in `file`. With `hold` it goes on once there is a file 
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
+from app.domain.reconciliation import DidNotHappen, Happened
 from app.runtime.ports import ToolContext
 from app.tools.functions import tool
 
@@ -45,6 +47,31 @@ def put(file: str, ctx: ToolContext, hold: bool = False) -> str:
 def send(file: str, ctx: ToolContext, hold: bool = False) -> str:
     """Happens once more each time it is done."""
     return _leave_a_line("send", file, ctx, hold)
+
+
+def _was_paid(key: str, arguments: dict[str, Any]) -> Happened | DidNotHappen:
+    file = Path(arguments["file"])
+    paid = [line.split()[1] for line in file.read_text().splitlines()] if file.exists() else []
+    return Happened("paid before") if key in paid else DidNotHappen()
+
+
+@tool(effect="unsafe", reconcile=_was_paid)
+def pay(file: str, ctx: ToolContext, hold: bool = False) -> str:
+    """Happens once more each time it is done, and knows whether it has."""
+    return _leave_a_line("pay", file, ctx, hold)
+
+
+@tool(effect="idempotent")
+def die(file: str, ctx: ToolContext) -> str:
+    """Takes its process along."""
+    _leave_a_line("die", file, ctx, hold=False)
+    os._exit(1)
+
+
+@tool(effect="unsafe")
+async def block(file: str, ctx: ToolContext) -> str:
+    """Keeps its whole process from doing anything else."""
+    return _leave_a_line("block", file, ctx, hold=True)
 
 
 @tool(effect="read")

@@ -1,0 +1,186 @@
+"""One background task on this worker: its tool is run, and what came of it is written down.
+
+What a task's worker leaves behind when it is lost its tool may be able to say; else its effect decides:
+what may be run again is, of the rest the outcome is unknown.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import structlog
+
+from app.agents.roster import Roster
+from app.clock import pause
+from app.control.tasks import end_task
+from app.dispatch.task_voice import TaskVoice
+from app.domain.agents import AgentSpec
+from app.domain.events import AgentEvent
+from app.domain.reconciliation import DidNotHappen, DontKnow
+from app.domain.tasks import OUTCOME_UNKNOWN, TaskOutcome, failed, outcome_of, outcome_unknown
+from app.domain.tool_calls import ToolResult
+from app.events.outgoing import Outgoing
+from app.runtime.agent import Unresolvable
+from app.runtime.cancellation import Interrupted, Interruption, Wish
+from app.runtime.cut_short import ask_tool, can_say
+from app.runtime.ports import Tool, ToolContext
+from app.storage import deliveries, tasks
+from app.storage.database import DATABASE_AWAY, Database
+from app.storage.tasks import ClaimedTask
+
+MOST_LOSSES = 5
+"""Workers that may be lost over a task before it is given up."""
+TRY_AGAIN = 0.25
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskBench:
+    """What every task works with."""
+
+    database: Database
+    outgoing: Outgoing
+    roster: Roster
+
+
+@dataclass(slots=True)
+class TaskExecution:
+    """One claimed task on this worker, from the claim to its end."""
+
+    bench: TaskBench
+    claimed: ClaimedTask
+    interruption: Interruption = field(default_factory=Interruption)
+    _read: int = 0
+    _agent: AgentSpec | None = None
+
+    async def carry_out(self) -> None:
+        """Run the tool and write what came of it; never raises but for cancellation."""
+        task = self.claimed.task
+        structlog.contextvars.bind_contextvars(
+            task_id=task.id, run_id=task.run_id, tenant=self.claimed.tenant
+        )
+        try:
+            async with self.interruption.interruptible():
+                outcome = await self._outcome()
+        except Interrupted as interrupted:
+            if interrupted.wish is Wish.HAND_OVER:
+                await self.let_go()
+            return
+        except DATABASE_AWAY as error:
+            log.warning("task_broken_off", error=repr(error))
+            await self.let_go()
+            return
+        except Exception:
+            log.exception("task_failed")
+            outcome = failed("Something broke on our side; the logs say what.")
+        await self._end(outcome)
+
+    async def _outcome(self) -> TaskOutcome:
+        task = self.claimed.task
+        tool = await self._tool()
+        if self.claimed.was_begun:
+            asked = None if isinstance(tool, TaskOutcome) else tool
+            if (known := await self._left_behind(asked)) is not None:
+                return known
+        if isinstance(tool, TaskOutcome):
+            return tool
+        if task.losses > MOST_LOSSES:
+            return failed(f"{task.losses} workers were lost over this task")
+        voice = TaskVoice(self.bench.outgoing, self.claimed)
+        context = self._context(voice.say)
+        async with asyncio.TaskGroup() as group:
+            showing = group.create_task(voice.run())
+            try:
+                result = await tool.execute(dict(task.arguments), context)
+            except Exception as error:  # whoever wrote the tool
+                log.warning("tool_raised", tool=task.tool_name, exc_info=True)
+                result = ToolResult.error(task.tool_name, f"Execution failed: {error}")
+            showing.cancel()
+        await voice.show()
+        return outcome_of(result)
+
+    async def _tool(self) -> Tool | TaskOutcome:
+        """The tool of the agent's version that began the task, or the end when it isn't to be had."""
+        task = self.claimed.task
+        agent = await self.bench.roster.resolve(
+            self.claimed.tenant, task.agent_id, task.agent_version
+        )
+        if isinstance(agent, Unresolvable):
+            return failed(agent.reason)
+        self._agent = agent.spec
+        tool = agent.tools.get(task.tool_name)
+        return tool or failed(f"there is no tool {task.tool_name!r} any more")
+
+    async def _can_say(self) -> bool:
+        tool = await self._tool()
+        return not isinstance(tool, TaskOutcome) and can_say(tool)
+
+    async def _left_behind(self, tool: Tool | None) -> TaskOutcome | None:
+        """What came of the task on a worker that left it; None when it is to be run again."""
+        task = self.claimed.task
+        found = await ask_tool(tool, task.arguments, self._context(_unheard))
+        match found:
+            case ToolResult():
+                return outcome_of(found)
+            case DidNotHappen():
+                return None
+            case DontKnow(why):
+                return None if task.effect.may_be_rerun else failed(outcome_unknown(why))
+            case _:
+                assert_never(found)
+
+    def _context(self, say: Callable[[AgentEvent], None]) -> ToolContext:
+        task = self.claimed.task
+        return ToolContext(
+            run_id=task.run_id,
+            thread_id=task.thread_id,
+            call_id=task.call_id,
+            tool_name=task.tool_name,
+            idempotency_key=task.idempotency_key,
+            say=say,
+            agent=self._agent,
+            inbox=self._messages,
+        )
+
+    async def _messages(self) -> Sequence[str]:
+        pool = self.bench.database.hot
+        fresh = await tasks.read_messages(pool, self.claimed.key, self._read)
+        self._read += len(fresh)
+        return fresh
+
+    async def let_go(self) -> None:
+        """Nobody goes on with it here: another worker may, if trying again is safe, or its tool can say
+        what was done."""
+        if self.claimed.task.effect.may_be_rerun or await self._can_say():
+            await self._until_written(self._release)
+        else:
+            await self._end(failed(OUTCOME_UNKNOWN))
+
+    async def _end(self, outcome: TaskOutcome) -> None:
+        async def write() -> None:
+            if not await end_task(self.bench.outgoing, self.claimed, outcome):
+                log.info("task_was_over", attempt=self.claimed.task.attempt)
+
+        await self._until_written(write)
+
+    async def _release(self) -> None:
+        async with self.bench.database.transaction() as connection:
+            if await tasks.release(connection, self.claimed.key):
+                await deliveries.enqueue_task(connection, self.claimed.key)
+
+    async def _until_written(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Outages are waited for. What can't be written at all is found by `look`, and by its loss."""
+        while True:
+            try:
+                await write()
+                return
+            except DATABASE_AWAY:
+                await pause(TRY_AGAIN)
+            except Exception:
+                log.exception("task_not_written")
+                return
+
+
+def _unheard(_: AgentEvent) -> None: ...

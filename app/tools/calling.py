@@ -1,0 +1,57 @@
+"""Calling a tool's functions: async ones on the loop, others in threads, heard until their call is over."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from app.domain.events import AgentEvent
+from app.runtime.ports import ToolContext
+from app.tools.threads import ToolThreads
+
+_threads = ToolThreads(limit=32)
+
+
+async def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """What the function returns; a plain one can't block the loop."""
+    if inspect.iscoroutinefunction(function):
+        return await function(**values)
+    returned = await _threads.run(partial(function, **values))
+    # A plain function that wraps an async one.
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+def heard_until_over(context: ToolContext) -> ToolContext:
+    """The context as the function gets it: it may speak from any thread, until its call is over.
+
+    What a thread says is said on the loop, in order; a thread that outlives its call isn't heard.
+    """
+    loop, home, over = asyncio.get_running_loop(), threading.get_ident(), threading.Event()
+
+    def deliver(event: AgentEvent) -> None:
+        if not over.is_set():
+            context.say(event)
+
+    def say(event: AgentEvent) -> None:
+        if threading.get_ident() == home:
+            deliver(event)
+        elif not over.is_set():
+            loop.call_soon_threadsafe(deliver, event)
+
+    return replace(context, say=say, over=over)
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody has cancelled whoever waits here, and not just something that they wait for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def text_of(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001  __str__ is the tool's code as well
+        return type(error).__name__

@@ -1,0 +1,328 @@
+"""Fences: whatever a worker writes of a run or a task, a worker that has lost it changes no row of any table.
+
+The list of a worker's statements is read out of its modules, so that a new one has to find its place here.
+"""
+
+import ast
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+import app.dispatch
+from app.clock import SystemClock, new_id
+from app.control.tasks import end_task, show_activity
+from app.dispatch.inbox import RunInbox
+from app.domain.checkpoints import Checkpoint
+from app.domain.errors import OwnershipLost
+from app.domain.events import ActivitySnapshot, StepEnd
+from app.domain.ids import AgentId, AgentVersion, CallId, InputId, TaskId, TicketKey, WorkerId
+from app.domain.runs import Failed, NewRun, RunRecord
+from app.domain.tasks import NewTask, failed
+from app.domain.tool_calls import CallStatus, Effect
+from app.events.hub import Hub
+from app.events.notify_wire import NotifyWire
+from app.events.outgoing import Outgoing, Publisher
+from app.events.relay import Relay
+from app.storage import checkpoints, hot, inputs, runs, tasks
+from app.storage.checkpoints import NotOurs
+from app.storage.database import Database
+from app.storage.tasks import ClaimedTask, TaskKey
+from tests.support.contents import contents
+from tests.support.stored_runs import (
+    TIMEOUT,
+    admit,
+    call_of,
+    checkpoint_of,
+    die,
+    done,
+    flush_of,
+    message,
+    some_run,
+    spoken,
+    suspended,
+    ticket_of,
+    worker,
+)
+
+pytestmark = pytest.mark.anyio
+
+NOW = SystemClock().now
+LOST_RUN, LOST_TASK = 2, 1
+"""The attempts of the worker that has lost both."""
+_DECIDED = "UPDATE tickets SET status = 'decided', decision_id = 'yes', updated_at = now()"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A run with everything that a run can have, as its new owner has it, and its old one believes."""
+
+    database: Database
+    outgoing: Outgoing
+    run: NewRun
+    next_seq: int
+    ticket: TicketKey
+    stale: RunRecord
+    stale_task: ClaimedTask
+
+    def checkpoint(self, *texts: str, **more: object) -> Checkpoint:
+        made = checkpoint_of(self.run, *texts, attempt=LOST_RUN, next_seq=self.next_seq)
+        return replace(made, **more)  # type: ignore[arg-type]  # fields of a checkpoint
+
+    @property
+    def inbox(self) -> RunInbox:
+        return RunInbox(self.database, self.outgoing, self.stale)
+
+
+def a_task(run: NewRun) -> NewTask:
+    return NewTask(
+        id=TaskId(f"bg_{new_id()}"),
+        agent_id=AgentId("clerk"),
+        agent_version=AgentVersion("v1"),
+        call_id=CallId("call-2"),
+        tool_name="transfer",
+        arguments={},
+        effect=Effect.IDEMPOTENT,
+        idempotency_key=f"{run.id}:0:call-2",
+    )
+
+
+@pytest.fixture
+async def world(database: Database) -> World:
+    pool, run = database.hot, some_run()
+    lost = await worker(pool)
+    assert await admit(pool, run, lost) is not None
+    task, ticket = a_task(run), ticket_of(run)
+    asked = checkpoint_of(
+        run,
+        "I will",
+        state=suspended(),
+        calls=[call_of(run, CallStatus.SUSPENDED)],
+        opened=[ticket],
+    )
+    async with database.transaction() as connection:
+        await checkpoints.save(connection, replace(asked, tasks=(task,)), at=NOW())
+    await pool.execute(_DECIDED)
+    key = TaskKey(run.tenant, task.id, 0)
+    stale, claimed = [], []
+    for owner in (lost, await worker(pool)):
+        one = await hot.claim(pool, run.tenant, run.thread_id, run.id, owner, TIMEOUT)
+        other = await tasks.claim(pool, key, owner, TIMEOUT)
+        assert one is not None
+        assert other is not None
+        stale.append(one)
+        claimed.append(other)
+        await die(pool, lost)
+    waiting = [(InputId(new_id()), message("one more thing"))]
+    async with database.transaction() as connection:
+        await inputs.queue(connection, run.tenant, run.thread_id, run.id, waiting)
+        await tasks.send(connection, run.tenant, task.id, "hurry", "a key")
+    assert (stale[0].record.attempt, claimed[0].task.attempt) == (LOST_RUN, LOST_TASK)
+    hub = Hub()
+    publisher = Publisher(hub, Relay(database, hub, WorkerId(new_id()), NotifyWire(database)))
+    return World(
+        database,
+        Outgoing(database, publisher, SystemClock()),
+        run,
+        stale[1].next_message_seq,
+        ticket.key,
+        stale[0].record,
+        claimed[0],
+    )
+
+
+# --- each statement, by a worker that has lost what it is about -----------------------------------
+
+
+async def _flush(world: World) -> None:
+    lost = flush_of(world.run, "hello", attempt=LOST_RUN)
+    assert await hot.flush(world.database.hot, [lost], NOW()) == {}
+    assert await hot.still_owned(world.database.hot, [lost]) == set()
+
+
+async def _checkpoint(world: World) -> None:
+    writes = [
+        world.checkpoint("Hi", applied=(world.ticket,), thread_state={"mood": "bad"}),
+        world.checkpoint(calls=(call_of(world.run, CallStatus.RUNNING),)),
+        world.checkpoint(calls_settled=True),
+        world.checkpoint("Bye", state=done(), calls_settled=True),
+    ]
+    for write in writes:
+        entries = spoken(StepEnd())
+        assert await hot.checkpoint(world.database.hot, [(write, entries)], NOW()) == {}
+
+
+async def _save(world: World) -> None:
+    broken = replace(done(), termination=Failed("internal_error", "broken"))
+    writes = [
+        world.checkpoint("Hi", applied=(world.ticket,), tasks=(a_task(world.run),)),
+        world.checkpoint(state=suspended(), opened=(ticket_of(world.run, "another"),)),
+        world.checkpoint("Bye", state=broken, calls_settled=True),
+    ]
+    for write in writes:
+        async with world.database.transaction() as connection:
+            assert isinstance(await checkpoints.save(connection, write, at=NOW()), NotOurs)
+
+
+async def _enter_log(world: World) -> None:
+    with pytest.raises(OwnershipLost):
+        await world.inbox.enter_log(world.next_seq)
+
+
+async def _release(world: World) -> None:
+    run = world.run
+    async with world.database.transaction() as connection:
+        assert not await runs.release(connection, run.tenant, run.id, LOST_RUN, failed=True)
+
+
+async def _cancel_task(world: World) -> None:
+    with pytest.raises(OwnershipLost):
+        await world.inbox.cancel(world.stale_task.task.id)
+
+
+async def _send_to_task(world: World) -> None:
+    with pytest.raises(OwnershipLost):
+        await world.inbox.send(world.stale_task.task.id, "stop", "another key")
+
+
+async def _end_task(world: World) -> None:
+    await _cancel_task(world)
+    assert not await end_task(world.outgoing, world.stale_task, failed("broken"))
+
+
+async def _release_task(world: World) -> None:
+    async with world.database.transaction() as connection:
+        assert not await tasks.release(connection, world.stale_task.key)
+
+
+async def _read_messages(world: World) -> None:
+    assert await tasks.read_messages(world.database.hot, world.stale_task.key, 0) == []
+
+
+async def _show_activity(world: World) -> None:
+    shown = [ActivitySnapshot("call-2", "progress", {"at": 0.5}, True)]
+    await show_activity(world.outgoing, world.stale_task, shown)
+
+
+FENCED: Mapping[str, Callable[[World], Awaitable[None]]] = {
+    "hot.flush": _flush,
+    "hot.checkpoint": _checkpoint,
+    "checkpoints.save": _save,
+    "inputs.enter_log": _enter_log,
+    "runs.release": _release,
+    "tasks.end": _end_task,
+    "tasks.is_still": _show_activity,
+    "tasks.read_messages": _read_messages,
+    "tasks.release": _release_task,
+    "tasks.send": _send_to_task,
+}
+
+READS, CLAIMS = "reads, or locks", "gets what has no living owner"
+BEHIND, OWN, SWEEPS = "in the transaction of a fenced one, after it", "its own row", "the sweeper's"
+UNFENCED: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "checkpoints.is_hot",
+            "events.last_borders",
+            "hot.landed",
+            "hot.still_owned",
+            "messages.history",
+            "rules.for_calls",
+            "runs.cancel_reason",
+            "runs.get",
+            "runs.lock",
+            "tasks.get",
+            "tasks.owned",
+            "tasks.page",
+            "tickets.of_run",
+            "tool_calls.of_open_step",
+            "traces.of_call",
+        ),
+        READS,
+    ),
+    **dict.fromkeys(("hot.claim", "tasks.claim"), CLAIMS),
+    **dict.fromkeys(
+        (
+            "checkpoints.silence",
+            "deliveries.enqueue",
+            "deliveries.enqueue_task",
+            "inputs.queue",
+            "runs.count_task_ended",
+        ),
+        BEHIND,
+    ),
+    **dict.fromkeys(("workers.beat", "workers.leave", "workers.prove"), OWN),
+    **dict.fromkeys(
+        (
+            "children.overdue",
+            "deliveries.enqueue_errand",
+            "idempotency.forget",
+            "runs.may_sweep",
+            "runs.orphans",
+            "runs.unheard",
+            "runs.unread",
+            "runs.waiting_for_version",
+            "tasks.orphans",
+            "workers.remove_dead",
+        ),
+        SWEEPS,
+    ),
+}
+"""What needs no fence, and why."""
+
+
+def _statements(source: Path) -> set[str]:
+    """The functions of storage's modules that a module uses."""
+    tree = list(ast.walk(ast.parse(source.read_text())))
+    modules = {
+        name.asname or name.name
+        for node in tree
+        if isinstance(node, ast.ImportFrom) and node.module == "app.storage"
+        for name in node.names
+    }
+    return {
+        f"{node.value.id}.{node.attr}"
+        for node in tree
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in modules
+        and node.attr[0].islower()
+    }
+
+
+def test_every_statement_of_a_worker_has_its_place() -> None:
+    folder = Path(app.dispatch.__path__[0])
+    sources = [
+        *folder.glob("*.py"),
+        folder.parent / "events/writer.py",
+        folder.parent / "control/tasks.py",
+        *(folder.parent / "backends").glob("*.py"),
+    ]
+    used = {name for source in sources for name in _statements(source)}
+    assert used == FENCED.keys() | UNFENCED.keys()
+    assert not FENCED.keys() & UNFENCED.keys()
+
+
+@pytest.mark.parametrize("name", FENCED)
+async def test_a_stale_attempt_changes_nothing_anywhere(world: World, name: str) -> None:
+    before = await contents(world.database.hot)
+    await FENCED[name](world)
+    assert await contents(world.database.hot) == before
+    assert all(
+        before[table]
+        for table in ("messages", "inputs", "tool_calls", "tickets", "tasks", "events")
+    )
+
+
+async def test_the_new_owner_writes_what_the_old_one_could_not(world: World) -> None:
+    """The same, by its attempt: nothing but the fence was in the way."""
+    run, pool = world.run, world.database.hot
+    write = replace(world.checkpoint("Hi", applied=(world.ticket,)), attempt=LOST_RUN + 1)
+    assert set(await hot.checkpoint(pool, [(write, spoken(StepEnd()))], NOW())) == {0}
+    assert set(await hot.flush(pool, [flush_of(run, "hello", attempt=LOST_RUN + 1)], NOW())) == {0}
+    mine = TaskKey(run.tenant, world.stale_task.task.id, LOST_TASK + 1)
+    assert await tasks.read_messages(pool, mine, 0) == ["hurry"]
+    inbox = replace(world.inbox, record=replace(world.stale, attempt=LOST_RUN + 1))
+    entered = await inbox.enter_log(world.next_seq + 1)
+    assert [entry.message.text for entry in entered] == ["one more thing"]

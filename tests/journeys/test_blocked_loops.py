@@ -1,0 +1,101 @@
+"""The journey of a process whose event loop something blocks: it keeps its runs, but not for ever."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from app.storage.database import RawConnection
+from tests.support.conditions import Effects, eventually
+from tests.support.event_order import check_run
+from tests.support.servers import serving
+from tests.support.streams import Client
+
+pytestmark = pytest.mark.anyio
+
+TIMEOUT = 2.0
+_PROVEN = """
+SELECT count(*) FROM runs r JOIN workers w ON w.id = r.owner
+WHERE r.id = ANY($1) AND w.heartbeat_at > $2::timestamptz + $3::float8 * interval '1 second'
+"""
+_ATTEMPTS = "SELECT array_agg(attempt) FROM runs WHERE id = ANY($1)"
+
+
+@pytest.fixture
+async def database(shared_database_url: str) -> AsyncIterator[RawConnection]:
+    connection = await asyncpg.connect(shared_database_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture(scope="module")
+async def other(shared_database_url: str, agents: Path) -> AsyncIterator[Client]:
+    """A client of the server that would take over whatever is lost."""
+    async with (
+        serving(shared_database_url, agents=agents, heartbeat_timeout=TIMEOUT) as there,
+        there.client() as client,
+    ):
+        yield client
+
+
+async def test_a_blocked_process_keeps_its_runs(
+    shared_database_url: str, agents: Path, other: Client, database: RawConnection, tmp_path: Path
+) -> None:
+    held, blocking = Effects(tmp_path / "held"), Effects(tmp_path / "blocking")
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(
+            serving(shared_database_url, agents=agents, heartbeat_timeout=TIMEOUT, log_json=True)
+        )
+        client = await stack.enter_async_context(here.client())
+        innocent = await client.start("quick", f'CALL send {{"file": "{held.file}", "hold": true}}')
+        await held.happened()
+        run = await client.start("quick", f'CALL block {{"file": "{blocking.file}"}}')
+        await blocking.happened()
+        since = await database.fetchval("SELECT now()")
+        ids = [innocent["run_id"], run["run_id"]]
+
+        async def are_proven() -> bool:
+            proven: int = await database.fetchval(_PROVEN, ids, since, 1.5 * TIMEOUT)
+            return proven == len(ids)
+
+        await eventually(are_proven)
+        blocked = await here.logged("event_loop_blocked")
+        assert any("journey_tools.py" in place for place in blocked["at"]), "it says what blocks it"
+        blocking.release()
+        held.release()
+        for run_id in ids:
+            assert (await other.ended(run_id))["outcome"] == "succeeded"
+            check_run(await other.log(f"/v1/runs/{run_id}"))
+    assert await database.fetchval(_ATTEMPTS, ids) == [1, 1]
+    assert len(held.lines) == len(blocking.lines) == 1
+
+
+async def test_a_process_that_stays_blocked_loses_its_runs(
+    shared_database_url: str, agents: Path, other: Client, tmp_path: Path
+) -> None:
+    effects = Effects(tmp_path / "effects")
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(
+            serving(
+                shared_database_url,
+                agents=agents,
+                heartbeat_timeout=TIMEOUT,
+                blocked_timeout=0.5,
+                log_json=True,
+            )
+        )
+        client = await stack.enter_async_context(here.client())
+        started = await client.start("quick", f'CALL block {{"file": "{effects.file}"}}')
+        await effects.happened()
+        waiting = await other.settled(started["run_id"])
+        assert waiting["waiting"]["tickets"][0]["kind"] == "outcome_unknown"
+        await here.logged("event_loop_given_up")
+        effects.release()
+        await here.logged("ownership_lost", run_id=started["run_id"])
+        await other.decide(waiting, "respond", result="it came through")
+        done = await other.ended(started["run_id"])
+    assert done["outcome"] == "succeeded"
+    assert "it came through" in done["final_output"]
+    assert len(effects.lines) == 1

@@ -1,0 +1,28 @@
+"""All that stands in our tables, to compare what was there before with what is there after."""
+
+from typing import TypeAlias
+
+from app.storage.database import RawConnection, RawPool
+
+Contents: TypeAlias = dict[str, list[str]]
+
+OF_PROCESSES = ("workers", "alembic_version")
+"""Tables that say nothing of any run."""
+
+
+async def contents(connection: "RawConnection | RawPool") -> Contents:
+    """Every row of every table, as text."""
+    tables = await connection.fetch(
+        "SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public' "
+        "AND NOT tablename = ANY($1) ORDER BY 1",
+        OF_PROCESSES,
+    )
+    return {
+        table["name"]: [
+            row["row"]
+            for row in await connection.fetch(
+                f'SELECT t::text AS row FROM public."{table["name"]}" t ORDER BY 1'
+            )
+        ]
+        for table in tables
+    }

@@ -1,0 +1,135 @@
+"""Reconcilers: what a tool's function gets, and what its answer means to the loop."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.domain.errors import ConfigurationError
+from app.domain.ids import CallId, RunId, ThreadId
+from app.domain.reconciliation import DidNotHappen, DontKnow, Found, Happened
+from app.domain.tool_calls import ResultStatus, ToolResult
+from app.runtime.cut_short import can_say
+from app.runtime.ports import ToolContext
+from app.tools.functions import FunctionTool, tool
+from app.tools.results import result_of
+
+pytestmark = pytest.mark.anyio
+
+KEY = "run:0:c1"
+ARGUMENTS = {"amount": 5}
+
+
+def paying(reconcile: Callable[..., Any] | None, timeout: float | None = None) -> Any:
+    @tool(reconcile=reconcile, timeout=timeout)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    return pay
+
+
+def context() -> ToolContext:
+    return ToolContext(
+        run_id=RunId("run"),
+        thread_id=ThreadId("thread"),
+        call_id=CallId("c1"),
+        tool_name="pay",
+        idempotency_key=KEY,
+        say=lambda _: None,
+    )
+
+
+async def found_by(reconcile: Callable[..., Any] | None, timeout: float | None = None) -> Found:
+    made: FunctionTool[..., Any] = paying(reconcile, timeout)
+    return await made.reconcile(ARGUMENTS, context())
+
+
+async def test_what_happened_is_the_result_as_if_the_tool_had_returned_it() -> None:
+    async def asked(key: str) -> Happened:
+        return Happened({"receipt": key, "on": {1}})
+
+    made = paying(asked)
+    found = await made.reconcile(ARGUMENTS, context())
+    assert found == result_of(made.descriptor, {"receipt": KEY, "on": {1}}, 1000)
+    assert isinstance(found, ToolResult)
+    assert found.data == {"receipt": KEY, "on": [1]}
+
+
+async def test_a_plain_function_may_have_the_arguments_and_the_context() -> None:
+    def asked(key: str, ctx: ToolContext, arguments: dict[str, Any], more: int = 3) -> Happened:
+        return Happened([key, ctx.call_id, arguments, more])
+
+    found = await found_by(asked)
+    assert isinstance(found, ToolResult)
+    assert found.data == [KEY, "c1", ARGUMENTS, 3]
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (DidNotHappen(), DidNotHappen()),
+        (DontKnow("the bank is closed"), DontKnow("the bank is closed")),
+        (None, DontKnow()),
+    ],
+)
+async def test_an_answer_means_what_it_says(answer: object, found: Found) -> None:
+    assert await found_by(lambda key: answer) == found
+
+
+@pytest.mark.parametrize("answer", [True, "yes", ToolResult.success("pay", "yes")])
+async def test_an_answer_that_is_none_is_not_taken_for_one(answer: object) -> None:
+    found = await found_by(lambda key: answer)
+    assert isinstance(found, DontKnow)
+    assert found.why is not None
+    assert f"a value of type {type(answer).__name__}" in found.why
+
+
+async def test_a_question_is_no_answer() -> None:
+    def asked(key: str, ctx: ToolContext) -> Happened:
+        return Happened(ctx.suspend("Has it?"))
+
+    assert await found_by(asked) == DontKnow("its tool was asked and answered with a question")
+
+
+async def test_who_fails_knows_nothing_and_that_is_said() -> None:
+    def asked(key: str) -> Happened:
+        raise ConnectionError("no line to the bank")
+
+    assert await found_by(asked) == DontKnow("its tool was asked and failed: no line to the bank")
+
+
+async def test_who_takes_too_long_knows_nothing_and_that_is_said() -> None:
+    async def asked(key: str) -> Happened:
+        await asyncio.Event().wait()
+        return Happened()
+
+    found = await found_by(asked, timeout=0.05)
+    assert found == DontKnow("its tool was asked and didn't answer within 0.05 s")
+
+
+async def test_a_result_that_cannot_be_stored_is_an_error_of_the_call() -> None:
+    found = await found_by(lambda key: Happened(object()))
+    assert isinstance(found, ToolResult)
+    assert found.status is ResultStatus.ERROR
+
+
+async def test_a_tool_without_one_says_nothing() -> None:
+    assert await found_by(None) == DontKnow()
+    assert not can_say(paying(None))
+    assert can_say(paying(lambda key: None))
+
+
+def _no_key() -> None: ...
+def _any_number(*keys: str) -> None: ...
+def _too_much(key: str, amount: int) -> None: ...
+def _two_contexts(key: str, one: ToolContext, other: ToolContext) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function", [_no_key, _any_number, _too_much, _two_contexts, "no function"]
+)
+def test_one_that_cannot_be_called_is_refused_at_load(function: Any) -> None:
+    with pytest.raises(ConfigurationError, match="tool 'pay': reconcile: "):
+        paying(function)
