@@ -114,16 +114,20 @@ async def decide(
             fresh = [result for result in judged if not result.is_duplicate]
             for result in fresh:
                 await _write(transaction, principal, record, result)
-            if any(result.counts for result in fresh) and record.status is RunStatus.WAITING:
-                to_resume = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
-                if deliver:
-                    await deliveries.enqueue(connection, to_resume)
-            answered = {result.ticket.key for result in judged if result.counts}
+            counted = {result.ticket.key for result in judged if result.counts}
             still_open = tuple(
                 ticket
                 for ticket in all_tickets
-                if ticket.status is TicketStatus.OPEN and ticket.key not in answered
+                if ticket.status is TicketStatus.OPEN and ticket.key not in counted
             )
+            if (
+                any(result.counts for result in fresh)
+                and record.status is RunStatus.WAITING
+                and not any(ticket.kind is TicketKind.LIMIT for ticket in still_open)
+            ):
+                to_resume = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
+                if deliver:
+                    await deliveries.enqueue(connection, to_resume)
             decided = Decided(record, tuple(judged), still_open, None if deliver else to_resume)
             await settle(connection, principal, once, decided)
     except Refusal as refusal:
@@ -317,7 +321,10 @@ async def _check(
             allowed_actions=sorted(ticket.allowed_actions),
         )
     if answer.action is Action.EDIT:
-        await _check_arguments(desk, connection, record, ticket, answer)
+        if ticket.kind is TicketKind.LIMIT:
+            _check_raise(ticket, answer)
+        else:
+            await _check_arguments(desk, connection, record, ticket, answer)
     if answer.action is Action.RESPOND and ticket.response_schema is not None:
         wrong = build_validator(ticket.response_schema).problem(answer.result)
         if wrong is not None:
@@ -358,6 +365,13 @@ def _check_approver(
             ticket_id=ticket.ticket_id,
             vote=_shown(own),
         )
+
+
+def _check_raise(ticket: Ticket, answer: Answer) -> None:
+    """There is no tool behind it whose arguments these were: it takes the same either way."""
+    wrong = build_validator(ticket.response_schema or {}).problem(dict(answer.arguments or {}))
+    if wrong is not None:
+        raise Invalid("arguments_invalid", f"That isn't by how much to raise the limit: {wrong}")
 
 
 async def _check_arguments(

@@ -17,7 +17,7 @@ from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs import RunRecord, RunStatus
 from app.domain.threads import Thread
 from app.domain.ticket_terms import OnExpiry
-from app.domain.tickets import Ticket
+from app.domain.tickets import Ticket, can_go_on
 from app.domain.times import wire_time
 from app.events.outgoing import Transaction
 from app.storage import deliveries, runs, threads, tickets
@@ -72,7 +72,11 @@ async def _look_at_run(desk: Desk, tenant: Tenant, thread_id: ThreadId, run_id: 
         fatal = [t for t in expired if t.terms.on_expiry is OnExpiry.CANCEL_RUN]
         if fatal:
             wants_cancel = await _cancel(transaction, thread, record, fatal[0])
-        elif expired and record.status is RunStatus.WAITING:
+        elif (
+            expired
+            and record.status is RunStatus.WAITING
+            and can_go_on(await tickets.unsettled_of_run(connection, tenant, run_id))
+        ):
             key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
             await deliveries.enqueue(connection, key)
     if wants_cancel:

@@ -5,7 +5,7 @@ new run refers to the same input, repeats nothing of it, and begins with the ste
 that never began has nothing in the log yet: its messages are queued for the new one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app import telemetry
@@ -16,7 +16,7 @@ from app.control.reading import run_not_found
 from app.control.start import InLine, queue_up
 from app.domain.errors import Conflict
 from app.domain.ids import AgentId, AgentVersion, RunId
-from app.domain.json_values import digest
+from app.domain.json_values import JsonObject, digest
 from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
 from app.domain.runs import Done, Lineage, NewRun, Outcome, RunRecord, outcome
@@ -36,6 +36,8 @@ class VersionOfAgent(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RetryRequest:
     version: VersionOfAgent
+    limits: JsonObject = field(default_factory=dict)
+    """In place of the failed run's. Either way the new run has used nothing yet."""
     traceparent: str | None = None
 
 
@@ -71,7 +73,7 @@ async def retry(
             agent_version=agent_version,
             messages=tuple(await _never_taken(connection, failed)),
             input=failed.input,
-            request=failed.request,
+            request={**failed.request, **request.limits},
             request_digest=digest(["retry", run_id, agent_version]),
             metadata=failed.metadata,
             started_by=principal.subject,

@@ -1,7 +1,7 @@
 """Start a run: here and now when this process has room and the thread is free, otherwise in line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -81,6 +81,8 @@ class StartRequest:
     ticket_policy: JsonObject | None = None
     """How long this run's tickets wait, and what happens then."""
     overrides: InferenceOptions = NO_OPTIONS
+    limits: JsonObject = field(default_factory=dict)
+    """How much the run may use, and what happens then."""
     frontend_tools: tuple[JsonObject, ...] = ()
     """What the client can do itself: name, description and parameters of each."""
 
@@ -240,6 +242,7 @@ def new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: A
             "input_message_count": len(request.messages),
             **({} if request.ticket_policy is None else {"ticket_policy": request.ticket_policy}),
             **_overrides(request),
+            **request.limits,
             **({IN_REQUEST: list(request.frontend_tools)} if request.frontend_tools else {}),
         },
         request_digest=request.digest,

@@ -44,12 +44,14 @@ class WaitingReason(StrEnum):
 
 
 AWAITING_TASKS = "awaiting_tasks"
+LIMIT_REACHED = "limit_reached"
 _REASONS = {
     AWAITING_TASKS: WaitingReason.BACKGROUND_TASKS,
     "input_required": WaitingReason.USER_INPUT,
     "user_input_required": WaitingReason.USER_INPUT,
     "auth_required": WaitingReason.TOOL_PERMISSION,
     "suspended": WaitingReason.TOOL_PERMISSION,
+    LIMIT_REACHED: WaitingReason.USER_INPUT,
     "rate_limit": WaitingReason.RATE_LIMIT,
     "manual_pause": WaitingReason.MANUAL_PAUSE,
     "agent_version_unavailable": WaitingReason.AGENT_VERSION_UNAVAILABLE,
@@ -100,6 +102,8 @@ class Failed:
 
 Termination: TypeAlias = NaturalEnd | BehaviorRequested | Stopped | Cancelled | Blocked | Failed
 
+LIFECYCLE = "__runtime.run_lifecycle"
+"""Where a run's state says how it stands, for its continuations."""
 MAX_ROUNDS = "max_rounds"
 WORKER_LOST = "worker_lost"
 SUSPENDED: Mapping[str, str] = {"type": "suspended"}
@@ -326,6 +330,8 @@ class RunRecord:
     started_at: datetime | None
     updated_at: datetime
     events_from: int
+    lost_seconds: float = 0.0
+    """Time spent executing by workers that didn't live to tell, over the whole run."""
     unread_inputs: int = 0
     """Messages that wait to enter the log."""
     open_tasks: int = 0

@@ -8,11 +8,13 @@ import structlog
 
 from app.domain.checkpoints import CheckpointAnswer, DecidedMeanwhile, Saved
 from app.domain.errors import PluginFailed
-from app.domain.events import RunFinish
+from app.domain.events import AgentEvent, RunFinish
 from app.domain.identity import run_identity
+from app.domain.ids import TicketKey
 from app.domain.messages import Message, Role
 from app.domain.runs import (
     AWAITING_TASKS,
+    LIMIT_REACHED,
     SUSPENDED,
     Cancelled,
     Done,
@@ -26,6 +28,7 @@ from app.domain.runs import (
     waiting_reason,
 )
 from app.domain.tickets import Ticket, waiting_to_json
+from app.domain.tool_calls import CallState
 from app.runtime.context import ActiveRun
 from app.runtime.fresh_calls import with_calls_declined
 from app.runtime.phases import ask_at_the_end
@@ -56,17 +59,42 @@ Ending: TypeAlias = Finished | Suspended | HandedOver
 
 async def suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticket]) -> bool:
     """Come to rest with open tickets; False when one of them was answered meanwhile."""
-    opened = [question.ticket for question in round_.questions]
-    waiting = Waiting(waiting_reason("suspended"), "suspended")
-    states = [*round_.changed.values(), *(question.state for question in round_.questions)]
     messages, said = round_.with_questions()
+    states = [*round_.changed.values(), *(question.state for question in round_.questions)]
+    return await rest(
+        run,
+        "suspended" if round_.about_limit is None else LIMIT_REACHED,
+        still_open,
+        round_.opened,
+        messages=messages,
+        said=said,
+        completes_step=run.in_step,
+        calls=tuple({state.call.id: state for state in states}.values()),
+        applied=round_.used,
+    )
+
+
+async def rest(
+    run: ActiveRun,
+    message: str,
+    still_open: Sequence[Ticket],
+    opened: Sequence[Ticket],
+    *,
+    messages: Sequence[Message] = (),
+    said: Sequence[AgentEvent] = (),
+    completes_step: bool = False,
+    calls: Sequence[CallState] = (),
+    applied: Sequence[TicketKey] = (),
+) -> bool:
+    """Wait for people; False, and nothing saved, when one has answered meanwhile."""
+    waiting = Waiting(waiting_reason(message), message)
     answer = await run.save(
         messages,
         state=waiting,
-        completes_step=run.in_step,
+        completes_step=completes_step,
         said=said,
-        calls=tuple({state.call.id: state for state in states}.values()),
-        applied=round_.used,
+        calls=calls,
+        applied=applied,
         opened=opened,
         finish=RunFinish(
             identity=run_identity(run.record),

@@ -1,7 +1,7 @@
 """The gate: whether a call may run, asked right before it would.
 
 First whether it can run at all, then the plugins, then the agent's own list of what needs approval and
-the tools that only a client can carry out. Of what plugins ask for a block outweighs a question, and
+the tools that only a client can carry out, and at last whether the run may make another call. Of what plugins ask for a block outweighs a question, and
 that a result that is given in place of the call's; among equals the first plugin counts.
 """
 
@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 import structlog
 
 from app.domain.json_values import Json
+from app.domain.limits import OnLimit
 from app.domain.messages import ToolCall
 from app.domain.tickets import TicketKind
 from app.domain.tool_calls import CallState, ResumeMode, SuspensionRequest, ToolResult
@@ -57,14 +58,32 @@ class AsTask:
     """It runs, but not here: it goes on by itself as a background task."""
 
 
-Verdict: TypeAlias = Refused | Answered | MustAsk | Forbidden | AsTask
+@dataclass(frozen=True, slots=True)
+class OverLimit:
+    """The run has made as many calls as it may: this one waits until it may make more, or the run ends."""
+
+    waits: bool
+
+
+Verdict: TypeAlias = Refused | Answered | MustAsk | Forbidden | AsTask | OverLimit
 """Why a call doesn't run here; one that may has none."""
 
 
+def ends_the_run(verdict: Verdict) -> bool:
+    """No call behind this one is looked at any more."""
+    return isinstance(verdict, Forbidden) or (isinstance(verdict, OverLimit) and not verdict.waits)
+
+
 async def judge(
-    run: ActiveRun, state: CallState, *, was_approved: bool = False, resume_input: Json = None
+    run: ActiveRun,
+    state: CallState,
+    *,
+    was_approved: bool = False,
+    resume_input: Json = None,
+    is_counted: bool = False,
 ) -> Verdict | None:
-    """Why a call may not run as it is, if it may not."""
+    """Why a call may not run as it is, if it may not. One that has been with its tool before is counted
+    already."""
     refusal = _refusal(run, state)
     if refusal is not None:
         return Refused(refusal)
@@ -75,7 +94,11 @@ async def judge(
         was_approved=was_approved,
         resume_input=resume_input,
     )
-    return _of_plugins(asked, state) or _of_agent(run, state, was_approved)
+    verdict = _of_plugins(asked, state) or _of_agent(run, state, was_approved)
+    would_run = verdict is None or isinstance(verdict, AsTask)
+    if would_run and not is_counted and not run.budget.promise(state.call.id):
+        return OverLimit(waits=run.budget.limits.on_limit is OnLimit.ASK)
+    return verdict
 
 
 def as_it_would_run(state: CallState) -> ToolCall:

@@ -28,7 +28,7 @@ from app.domain.runs import (
     status_of,
     termination_to_json,
 )
-from app.domain.tickets import TicketStatus
+from app.domain.tickets import can_go_on
 from app.domain.tool_calls import kept_to_json
 from app.storage import deliveries, inputs, messages, runs, tasks, threads, tickets
 from app.storage.database import Connection
@@ -193,10 +193,8 @@ async def _settle(
 async def _was_answered(connection: Connection, checkpoint: Checkpoint) -> bool:
     """An answer that came while the run executed has no delivery of its own: don't sleep over it."""
     unsettled = await tickets.unsettled_of_run(connection, checkpoint.tenant, checkpoint.run_id)
-    return any(
-        ticket.status is not TicketStatus.OPEN and ticket.key not in checkpoint.applied
-        for ticket in unsettled
-    )
+    not_used = [ticket for ticket in unsettled if ticket.key not in checkpoint.applied]
+    return can_go_on([*not_used, *checkpoint.opened])
 
 
 async def _admit_next(

@@ -27,6 +27,7 @@ from app.domain.decisions import Action, Answer
 from app.domain.ids import AgentId, MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.inference import NO_OPTIONS, InferenceOptions, RetryPolicy
 from app.domain.json_values import Json, JsonObject
+from app.domain.limits import OnLimit, limits_in_request
 from app.domain.messages import LoggedMessage, Message, Role, Text
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
 from app.domain.runs import RunRecord
@@ -277,6 +278,8 @@ class Replica:
         run_id: RunId | None = None,
         overrides: InferenceOptions = NO_OPTIONS,
         frontend_tools: Sequence[JsonObject] = (),
+        limits: JsonObject | None = None,
+        on_limit: OnLimit = OnLimit.STOP,
     ) -> "Run":
         """Start a run, claimed by this replica or left to whoever gets its delivery."""
         request = StartRequest(
@@ -290,6 +293,7 @@ class Replica:
             digest=str(len(text)),
             overrides=overrides,
             frontend_tools=tuple(frontend_tools),
+            limits=limits_in_request(limits or {}, on_limit),
         )
         worker = self.worker if here else None
         started = await start_run(self.desk, worker, ANN, request)

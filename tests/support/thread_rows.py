@@ -144,6 +144,7 @@ _CHANCE = {
     "idempotency_key",
     "session_id",
     "active_ms",
+    "lost_ms",
 }
 
 
