@@ -35,13 +35,13 @@ from app.domain.runs import (
 from app.domain.tickets import Ticket, TicketStatus, waiting_to_json
 from app.events.journal import Journal
 from app.events.writer import Writer
-from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
-from app.runtime.cancellation import Interruption
+from app.runtime.agent import Agents, ResolvedAgent, Unresolvable, in_name_only
+from app.runtime.cancellation import Interruption, Wish
 from app.runtime.compaction import NOTHING, Begin, Compaction
 from app.runtime.context import ActiveRun, Start
 from app.runtime.endings import Ending, Finished, HandedOver, Suspended, fail
 from app.runtime.handoff import agent_at_work
-from app.runtime.loop import advance, write_off
+from app.runtime.loop import advance, call_off, write_off
 from app.storage import deliveries, events, messages, rules, runs, tickets, tool_calls
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.runs import RunKey
@@ -170,7 +170,11 @@ class Execution:
             on_lost=self.interruption.abandon,
         )
         if isinstance(agent, Unresolvable):
-            await self._wait_for_version(journal, agent)
+            if self.interruption.wish is Wish.CANCEL:
+                run = await self._load(journal, in_name_only(record.agent_id))
+                self._report(await call_off(run))
+            else:
+                await self._wait_for_version(journal, agent)
             return
         run = await self._load(journal, agent)
         if record.losses > MOST_LOSSES:
@@ -303,7 +307,11 @@ class Execution:
     # --- other ends -----------------------------------------------------------------------------
 
     async def _wait_for_version(self, journal: Journal, missing: Unresolvable) -> None:
-        """Rest, loudly and resumable, until a worker comes that has this version of the agent."""
+        """Rest, loudly and resumable, until a worker comes that has this version of the agent.
+
+        Whoever wishes for the run's end until then is heard: the commit looks for it, and has the run
+        delivered again.
+        """
         log.warning("agent_version_unavailable", reason=missing.reason)
         record = self.record
         identity = run_identity(record)

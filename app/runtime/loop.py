@@ -243,3 +243,9 @@ async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
     """End a claimed run without another try."""
     _begin(run)
     return await fail(run, code, detail)
+
+
+async def call_off(run: ActiveRun) -> Finished:
+    """End a claimed run because somebody wished it, whether its agent can be had or not."""
+    _begin(run)
+    return await cancel(run)

@@ -110,7 +110,7 @@ async def save(
             advanced |= await _admit_next(connection, checkpoint, thread.queue_length)
         else:
             advanced["queue_length"] = thread.queue_length - 1
-    elif _waits_for_answers(checkpoint) and record.cancel_requested_at is not None:
+    elif isinstance(checkpoint.state, Waiting) and record.cancel_requested_at is not None:
         # The wish came too late to be heard, and at rest nobody listens: somebody has to see to it.
         await deliveries.enqueue(connection, _key_of(checkpoint))
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
