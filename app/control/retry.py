@@ -10,10 +10,12 @@ from enum import StrEnum
 
 from app import telemetry
 from app.clock import new_id
+from app.control.capabilities import require_supported
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
 from app.control.start import InLine, queue_up
+from app.domain.backends import RootNeeds
 from app.domain.errors import Conflict
 from app.domain.ids import AgentId, AgentVersion, RunId
 from app.domain.json_values import JsonObject, digest
@@ -64,6 +66,7 @@ async def retry(
             raise run_not_found(run_id)
         _require_retryable(thread, failed)
         agent_id, agent_version = await _agent(desk, connection, failed, request.version)
+        require_supported(desk, agent_id, RootNeeds(limits=bool(request.limits)))
         new_run_id = RunId(new_id())
         run = NewRun(
             tenant=failed.tenant,

@@ -13,6 +13,7 @@ from app.domain.identity import run_identity
 from app.domain.ids import TicketKey
 from app.domain.messages import Message, Role
 from app.domain.runs import (
+    AWAITING_CHILDREN,
     AWAITING_TASKS,
     LIMIT_REACHED,
     SUSPENDED,
@@ -27,7 +28,7 @@ from app.domain.runs import (
     termination_to_json,
     waiting_reason,
 )
-from app.domain.tickets import Ticket, waiting_to_json
+from app.domain.tickets import Ticket, TicketKind, waiting_to_json
 from app.domain.tool_calls import CallState
 from app.runtime.context import ActiveRun
 from app.runtime.fresh_calls import with_calls_declined
@@ -63,7 +64,7 @@ async def suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticket
     states = [*round_.changed.values(), *(question.state for question in round_.questions)]
     return await rest(
         run,
-        "suspended" if round_.about_limit is None else LIMIT_REACHED,
+        _waits_for([*still_open, *round_.opened]),
         still_open,
         round_.opened,
         messages=messages,
@@ -72,6 +73,13 @@ async def suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticket
         calls=tuple({state.call.id: state for state in states}.values()),
         applied=round_.used,
     )
+
+
+def _waits_for(asked: Sequence[Ticket]) -> str:
+    kinds = {ticket.kind for ticket in asked}
+    if TicketKind.LIMIT in kinds:
+        return LIMIT_REACHED
+    return AWAITING_CHILDREN if kinds <= {TicketKind.CHILD} else "suspended"
 
 
 async def rest(

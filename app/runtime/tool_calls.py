@@ -19,12 +19,14 @@ from app.domain.limits import Limit
 from app.domain.runs import Blocked
 from app.domain.tool_calls import CallState, CallStatus, ToolResult
 from app.runtime.background import begin_task
+from app.runtime.delegating import delegate
 from app.runtime.limits import question_about, stopped
 from app.runtime.plugins import Phase
 from app.runtime.tool_changes import SideBySide, executed_before
 from app.runtime.tool_execution import Executed, execute
 from app.runtime.tool_gate import (
     Answered,
+    AsChild,
     AsTask,
     Forbidden,
     MustAsk,
@@ -79,6 +81,13 @@ async def settle(
             await round_.announce(state)
             begun = Executed(begin_task(round_.run, state))
             await round_.finish(state, begun, resumed=resumed)
+        case AsChild(target):
+            await round_.announce(state)
+            if (refused := await delegate(round_, state, target)) is not None:
+                error = Executed(ToolResult.error(state.call.name, refused))
+                await round_.finish(state, error, resumed=resumed)
+            else:
+                round_.run.budget.begin([state.call.id])
         case _:
             assert_never(verdict)
 

@@ -10,6 +10,8 @@ from typing import TypeAlias, TypeVar
 
 import structlog
 
+from app.domain.children import delegate_tool_name
+from app.domain.ids import AgentId
 from app.domain.json_values import Json
 from app.domain.limits import OnLimit
 from app.domain.messages import ToolCall
@@ -59,13 +61,20 @@ class AsTask:
 
 
 @dataclass(frozen=True, slots=True)
+class AsChild:
+    """It is work for another agent, in a run of its own that this call waits for."""
+
+    agent_id: AgentId
+
+
+@dataclass(frozen=True, slots=True)
 class OverLimit:
     """The run has made as many calls as it may: this one waits until it may make more, or the run ends."""
 
     waits: bool
 
 
-Verdict: TypeAlias = Refused | Answered | MustAsk | Forbidden | AsTask | OverLimit
+Verdict: TypeAlias = Refused | Answered | MustAsk | Forbidden | AsTask | AsChild | OverLimit
 """Why a call doesn't run here; one that may has none."""
 
 
@@ -95,7 +104,7 @@ async def judge(
         resume_input=resume_input,
     )
     verdict = _of_plugins(asked, state) or _of_agent(run, state, was_approved)
-    would_run = verdict is None or isinstance(verdict, AsTask)
+    would_run = verdict is None or isinstance(verdict, AsTask | AsChild)
     if would_run and not is_counted and not run.budget.promise(state.call.id):
         return OverLimit(waits=run.budget.limits.on_limit is OnLimit.ASK)
     return verdict
@@ -161,4 +170,9 @@ def _of_agent(run: ActiveRun, state: CallState, was_approved: bool) -> Verdict |
             ),
             TicketKind.FRONTEND,
         )
-    return AsTask() if name in run.agent.spec.background else None
+    if name in run.agent.spec.background:
+        return AsTask()
+    for target in run.agent.spec.delegates:
+        if name == delegate_tool_name(target):
+            return AsChild(target)
+    return None
