@@ -11,9 +11,10 @@ from app.agents.catalog import Catalog
 from app.agents.roster import Roster
 from app.backends.registry import Backends
 from app.clock import SystemClock, new_id, pause
+from app.control.answers import DecisionRequest
 from app.control.cancel import CancelAnswer, cancel
 from app.control.children import run_errand
-from app.control.decide import Decided, DecisionRequest
+from app.control.decide import Decided
 from app.control.desk import Desk, Limits
 from app.control.start import IfThreadMissing, OnActive, StartRequest
 from app.dispatch.deadlines import Deadlines
