@@ -32,7 +32,7 @@ from app.domain.runs import Done, Lineage, NewRun, RunRecord, RunStatus
 from app.domain.tickets import Ticket, can_go_on
 from app.events.outgoing import Transaction
 from app.runtime.delegating import PROGRESS
-from app.storage import children, deliveries, runs, threads, tickets
+from app.storage import children, decisions, deliveries, runs, threads, tickets
 from app.storage.runs import RunKey
 
 
@@ -135,7 +135,7 @@ async def _answer(
         subject=f"run:{child.id}",
         at=transaction.now,
     )
-    await tickets.decide(connection, tenant, ticket.key, decision)
+    await decisions.decide(connection, tenant, ticket.key, decision)
     event = TicketDecided(
         id=ticket.key,
         ticket_id=ticket.ticket_id,

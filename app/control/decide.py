@@ -22,7 +22,7 @@ from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord, RunStatus
 from app.domain.tickets import Ticket, TicketKind, TicketStatus
 from app.events.outgoing import Transaction
-from app.storage import children, deliveries, rules, runs, tickets
+from app.storage import children, decisions, deliveries, rules, runs, tickets
 from app.storage.runs import RunKey
 
 
@@ -93,7 +93,7 @@ async def _write(
     telemetry.decisions.labels(decision.answer.action.value).inc()
     event: TicketDecided | TicketVoted
     if result.counts:
-        await tickets.decide(transaction.connection, principal.tenant, ticket.key, decision)
+        await decisions.decide(transaction.connection, principal.tenant, ticket.key, decision)
         if ticket.kind is TicketKind.CHILD:
             await children.cancel(transaction.connection, principal.tenant, ticket)
         if result.rule is not None:
@@ -107,7 +107,7 @@ async def _write(
             reason=decision.answer.reason,
         )
     else:
-        await tickets.vote(transaction.connection, principal.tenant, ticket.key, decision)
+        await decisions.vote(transaction.connection, principal.tenant, ticket.key, decision)
         event = TicketVoted(
             id=ticket.key,
             ticket_id=ticket.ticket_id,

@@ -25,7 +25,7 @@ from app.domain.remembered_rules import BEHAVIORS, Remember, RememberedRule, rul
 from app.domain.runs import RunRecord
 from app.domain.tickets import Ticket, TicketKind, TicketStatus
 from app.events.outgoing import Transaction
-from app.storage import tickets
+from app.storage import decisions
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ async def judge_all(
         raise Invalid(
             "ticket_repeated", "A batch may answer each ticket once. Remove the repetition."
         )
-    before = await tickets.attempts(transaction.connection, principal.tenant, keys)
+    before = await decisions.attempts(transaction.connection, principal.tenant, keys)
     judged = []
     for ticket, request in zip(chosen, requests, strict=True):
         attempted.ticket, attempted.request = ticket, request

@@ -6,7 +6,7 @@ from app.domain.decisions import Decision
 from app.domain.errors import Conflict, DigestMismatch, Forbidden, Gone, Refusal
 from app.domain.json_values import digest
 from app.domain.principals import Principal
-from app.storage import tickets
+from app.storage import decisions
 
 REFUSED_ID = "refused:"
 """What the ids of refused attempts begin with, and no other decision's does."""
@@ -30,4 +30,6 @@ async def note(desk: Desk, principal: Principal, attempted: Attempted, refusal: 
         at=desk.clock.now(),
     )
     async with desk.database.transaction() as connection:
-        await tickets.note_refusal(connection, principal.tenant, ticket.key, decision, refusal.code)
+        await decisions.note_refusal(
+            connection, principal.tenant, ticket.key, decision, refusal.code
+        )

@@ -19,7 +19,7 @@ from app.events.follow import Follower, Scope, check_cursor, follow, newest, rea
 from app.events.frames import Frame
 from app.events.hub import LARGEST_BACKLOG, Subscription
 from app.events.relay import CHANNEL
-from app.storage import checkpoints, events, hot, tickets
+from app.storage import checkpoints, decisions, events, hot, tickets
 from app.storage.database import Database
 from app.storage.notifications import LARGEST_PAYLOAD, listen
 from tests.support.stored_runs import (
@@ -295,7 +295,7 @@ async def test_a_stream_stays_open_for_an_answer_that_is_yet_to_be_used(
     async with writing(database) as voices:
         await come_to_rest(voices, run, suspended(), ticket)
         async with database.transaction() as connection:
-            await tickets.decide(connection, run.tenant, ticket.key, decision)
+            await decisions.decide(connection, run.tenant, ticket.key, decision)
         async with following(database, voices, scope_of(run, run.id), heartbeat=0.1) as reader:
             await reader.until(2)
             await reader.silence()
