@@ -19,7 +19,7 @@ from app.domain.decisions import (
     derived_decision_id,
 )
 from app.domain.errors import Conflict, Gone, Invalid, NotFound, Refusal
-from app.domain.ids import RuleId
+from app.domain.ids import RuleId, TicketKey
 from app.domain.principals import Principal
 from app.domain.remembered_rules import BEHAVIORS, Remember, RememberedRule, rule_of_answer
 from app.domain.runs import RunRecord
@@ -51,17 +51,28 @@ async def judge_all(
         raise Invalid(
             "ticket_repeated", "A batch may answer each ticket once. Remove the repetition."
         )
-    before = await decisions.attempts(transaction.connection, principal.tenant, keys)
+    before = await _given(transaction, principal, chosen)
     judged = []
     for ticket, request in zip(chosen, requests, strict=True):
         attempted.ticket, attempted.request = ticket, request
-        given = [
-            attempt.decision
-            for attempt in before
-            if attempt.ticket == ticket.key and attempt.effect is not DecisionEffect.REFUSED
-        ]
+        given = before[ticket.key]
         judged.append(await _judge(desk, transaction, principal, record, ticket, given, request))
     return judged
+
+
+async def _given(
+    transaction: Transaction, principal: Principal, chosen: Sequence[Ticket]
+) -> dict[TicketKey, list[Decision]]:
+    """Votes and winners. A ticket shows its winner; only one that takes several people has had votes."""
+    given = {each.key: [] if each.decision is None else [each.decision] for each in chosen}
+    voted_on = [each.key for each in chosen if each.terms.approvers is not None]
+    if not voted_on:
+        return given
+    given |= {key: [] for key in voted_on}
+    for attempt in await decisions.attempts(transaction.connection, principal.tenant, voted_on):
+        if attempt.effect is not DecisionEffect.REFUSED:
+            given[attempt.ticket].append(attempt.decision)
+    return given
 
 
 def find_ticket(all_tickets: Sequence[Ticket], name: str) -> Ticket:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -50,6 +50,7 @@ CANNOT_CONNECT: tuple[type[Exception], ...] = (
 )
 """What a first connection may fail with: a place, name or password that is wrong, or nobody there."""
 
+_NOTHING = text("SELECT")
 _LIBPQ_ONLY = frozenset(
     {"channel_binding", "gssencmode", "sslcompression", "connect_timeout", "pgbouncer"}
 )
@@ -172,11 +173,14 @@ async def _close(pool: RawPool, *, patience: float) -> None:
 
 
 async def raw(connection: Connection) -> RawConnection:
-    """The driver's connection under a transaction that has begun: it commits or rolls back with it."""
+    """The driver's connection under a transaction: what is done on it commits or rolls back with that."""
     proxy = await connection.get_raw_connection()
     driver: RawConnection | None = proxy.driver_connection
-    if driver is None or not driver.is_in_transaction():
-        raise RuntimeError("a statement must have opened the transaction first")
+    if driver is None:
+        raise RuntimeError("the connection is closed")
+    if not driver.is_in_transaction():
+        # The first statement opens it; the driver's own wouldn't.
+        await connection.execute(_NOTHING)
     return driver
 
 

@@ -3,17 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.decisions import Action, Answer, Attempt, Decision, DecisionEffect
 from app.domain.ids import Tenant, TicketKey
 from app.domain.json_values import storable
-from app.domain.tickets import NoticeKind, TicketStatus
-from app.storage.codec import Row
-from app.storage.database import Connection
-from app.storage.notices import notice
-from app.storage.tables import decisions, tickets
+from app.storage.codec import Row, storable_json
+from app.storage.database import Connection, raw
+from app.storage.tables import decisions
 
 decision_columns = (
     decisions.c.action.label("d_action"),
@@ -40,27 +38,29 @@ def decision_of(row: Row) -> Decision:
     )
 
 
+_RECORD = """
+WITH given AS (
+    INSERT INTO decisions (tenant, ticket, decision_id, action, payload, reason, subject, effect, at)
+    VALUES ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9)
+), decided AS (
+    UPDATE tickets SET status = 'decided', decision_id = $3, updated_at = $9
+    WHERE tenant = $1 AND id = $2 AND status = 'open' AND $8 = 'decided'
+)
+INSERT INTO ticket_feed (tenant, ticket, kind, decision_id)
+SELECT tenant, id, $8, $3 FROM tickets WHERE tenant = $1 AND id = $2 AND kind <> 'child'
+"""
+
+
 async def decide(
     connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision
 ) -> None:
     """Record the winning answer; the caller holds the run's lock and saw the ticket open."""
     await _record(connection, tenant, key, decision, DecisionEffect.DECIDED)
-    await connection.execute(
-        update(tickets)
-        .where(tickets.c.tenant == tenant, tickets.c.id == key, tickets.c.status == "open")
-        .values(
-            status=TicketStatus.DECIDED.value,
-            decision_id=decision.decision_id,
-            updated_at=decision.at,
-        )
-    )
-    await notice(connection, tenant, [key], NoticeKind.DECIDED, decision.decision_id)
 
 
 async def vote(connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision) -> None:
     """Record an answer that counts once enough people have given it, under the run's lock."""
     await _record(connection, tenant, key, decision, DecisionEffect.VOTED)
-    await notice(connection, tenant, [key], NoticeKind.VOTED, decision.decision_id)
 
 
 async def note_refusal(
@@ -82,8 +82,20 @@ async def _record(
     decision: Decision,
     effect: DecisionEffect,
 ) -> None:
-    await connection.execute(
-        insert(decisions).values(**_decision_row(tenant, key, decision, effect))
+    """The answer, what it makes of its ticket, and what the inbox is told: one statement, because people
+    wait for what comes after it."""
+    payload = decision.answer.payload
+    await (await raw(connection)).execute(
+        _RECORD,
+        tenant,
+        key,
+        decision.decision_id,
+        decision.answer.action.value,
+        None if payload is None else storable_json(payload),
+        storable(decision.answer.reason),
+        decision.subject,
+        effect.value,
+        decision.at,
     )
 
 

@@ -162,10 +162,8 @@ async def test_readers_miss_nothing_while_many_write(database: Database) -> None
         async def elsewhere() -> None:
             for _ in range(30):
                 async with database.transaction() as connection:
-                    seq = await events.take_numbers(connection, run.tenant, run.thread_id, 1)
-                    await events.append(
-                        connection, run.tenant, run.thread_id, run.id, seq, deltas("x"), NOW()
-                    )
+                    said = [(run.id, entry) for entry in deltas("x")]
+                    await events.log(connection, run.tenant, run.thread_id, said, NOW())
                 voices.hub.hint((run.tenant, run.thread_id))
 
         async def read(after: int) -> list[int]:
