@@ -24,6 +24,7 @@ from app.domain.children import Delegation, delegate_tool_name
 from app.domain.endpoints import Endpoint
 from app.domain.ids import AgentId
 from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
+from app.domain.limit_tickets import ASKED_ABOUT
 from app.domain.ticket_terms import ApproverRule, OnExpiry
 from app.llm.specs import ModelSpec
 from app.plugins.handoff import transfer_name
@@ -158,8 +159,11 @@ def _check_chosen(key: str, names: list[str], own: Collection[str], problems: Pr
 def _check_approvers(
     key: str, entry: AgentEntry, known: Collection[str], problems: Problems
 ) -> None:
-    """A rule for calls that nobody is asked about would look as if it kept them back."""
+    """A rule for calls that nobody is asked about would look as if it kept them back. That people are
+    asked about limits is for whoever starts a run to say."""
     for name in entry.approvers:
+        if name == ASKED_ABOUT:
+            continue
         if name not in known:
             problems.at(
                 f"{key}.{name}",

@@ -57,6 +57,7 @@ async def send_messages_to_a_run(
     wanted = InputRequest(
         messages=bounded(body.messages, desk.limits.message_bytes),
         mode=body.mode,
+        limits=body.wanted_limits(),
         traceparent=traceparent(request),
     )
     target = ToRun(RunId(run_id))
@@ -90,6 +91,7 @@ async def send_messages_to_a_thread(
     wanted = InputRequest(
         messages=bounded(body.messages, desk.limits.message_bytes),
         mode=body.mode,
+        limits=body.wanted_limits(),
         agent_id=None if body.agent_id is None else AgentId(body.agent_id),
         traceparent=traceparent(request),
     )

@@ -6,7 +6,7 @@ from app.api.runs import accepted
 from app.api.schemas.common import Uuid
 from app.api.schemas.runs import RetryIn, RunOut, run_out
 from app.control.once import Once
-from app.control.retry import RetryRequest, VersionOfAgent
+from app.control.retry import RetryRequest
 from app.dispatch.launch import retry_run
 from app.domain.ids import RunId
 from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
@@ -35,8 +35,8 @@ async def retry_a_run(
     body: RetryIn | None = None,
 ) -> RunOut:
     """A new run goes on from where this one has failed; this one stays as it is."""
-    version = VersionOfAgent.SAME if body is None else body.agent_version
-    wish = RetryRequest(version, traceparent(request))
+    body = body or RetryIn()
+    wish = RetryRequest(body.agent_version, body.wanted_limits(), traceparent(request))
     once = None if key is None else Once(key, accepted)
     record = (await retry_run(desk, worker, principal, RunId(run_id), wish, once)).record
     response.headers["Location"] = f"/v1/runs/{record.id}"

@@ -363,6 +363,7 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
         ticket_policy=None
         if body.ticket_policy is None
         else body.ticket_policy.model_dump(mode="json", exclude_none=True),
+        limits=body.wanted_limits(),
         overrides=NO_OPTIONS if body.overrides is None else body.overrides.to_domain(),
         frontend_tools=tuple(tool.model_dump() for tool in body.frontend_tools),
     )

@@ -85,6 +85,8 @@ async def advance_remote(run: RemoteRun, backend: Backend) -> Ending:
                 return HandedOver()
             case Wish.ABANDON:
                 raise OwnershipLost(run.record.id) from None
+            case Wish.OUT_OF_TIME:
+                raise AssertionError("a run that is executed elsewhere has no limits") from None
             case _:
                 assert_never(interrupted.wish)
 

@@ -20,10 +20,18 @@ from app.domain.events import AgentEvent, RunFinish, StepEnd
 from app.domain.ids import MessageId, RunId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import LoggedMessage, Message
-from app.domain.runs import Done, MessageOutput, Running, RunRecord, Waiting, status_of
+from app.domain.runs import (
+    LIFECYCLE,
+    Done,
+    MessageOutput,
+    Running,
+    RunRecord,
+    Waiting,
+    status_of,
+)
 from app.domain.tickets import Ticket
 from app.runtime.cancellation import Interruption
-from app.runtime.context import EXECUTING, LIFECYCLE, Start, state_snapshot
+from app.runtime.context import EXECUTING, Start, state_snapshot
 from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents
 
 REMOTE = "__runtime_remote_backend"

@@ -16,7 +16,7 @@ from app.domain.json_values import Json
 from app.domain.principals import Principal, Scope
 from app.domain.tickets import Ticket, TicketStatus
 from app.domain.times import Period
-from app.storage import audit, runs, tickets
+from app.storage import audit, decisions, runs, tickets
 from app.storage.audit import Told
 from app.storage.database import Connection
 
@@ -76,7 +76,7 @@ async def _cases(
     if not found:
         return []
     tenant = principal.tenant
-    given = await tickets.attempts(connection, tenant, [ticket.key for ticket in found])
+    given = await decisions.attempts(connection, tenant, [ticket.key for ticket in found])
     of_runs = sorted({(ticket.thread_id, ticket.run_id) for ticket in found})
     told = await audit.told(connection, tenant, of_runs)
     return [

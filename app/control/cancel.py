@@ -28,9 +28,9 @@ from app.domain.runs import (
 )
 from app.domain.threads import Thread
 from app.domain.tickets import TicketStatus
-from app.domain.tool_calls import INTERRUPTED, ToolResult
+from app.domain.tool_calls import INTERRUPTED, CallState, ToolResult
 from app.events.outgoing import Transaction
-from app.storage import checkpoints, deliveries, runs, threads, tickets
+from app.storage import checkpoints, deliveries, runs, threads, tickets, tool_calls
 
 _AT_REST = frozenset({RunStatus.CREATED, RunStatus.WAITING})
 
@@ -116,27 +116,25 @@ async def end_at_rest(
     """End a run that nobody executes, as its worker would: results for open calls, then the end."""
     connection, now = transaction.connection, transaction.now
     termination = Cancelled(reason)
-    asked = [
-        ticket
-        for ticket in await tickets.unsettled_of_run(connection, record.tenant, record.id)
-        if ticket.call_id is not None
+    unsettled = await tickets.unsettled_of_run(connection, record.tenant, record.id)
+    open_calls = [
+        state
+        for state in await tool_calls.of_run(connection, record.tenant, record.id)
+        if not state.is_answered
     ]
     answers = [
         LoggedMessage(
             thread.next_message_seq + place,
-            ToolResult.error(ticket.tool_name, INTERRUPTED).as_message(
-                MessageId(new_id()), ticket.call_id
-            ),
+            _last_word(state).as_message(MessageId(new_id()), state.call.id, state.run_with),
         )
-        for place, ticket in enumerate(asked)
-        if ticket.call_id is not None
+        for place, state in enumerate(open_calls)
     ]
     made = materialize_output(
         answers,
         run_id=record.id,
         input=record.input,
         previous=record.output,
-        step_count=record.steps,
+        step_count=max((state.step_index + 1 for state in open_calls), default=record.steps),
     )
     checkpoint = Checkpoint(
         tenant=record.tenant,
@@ -151,7 +149,7 @@ async def end_at_rest(
         usage=record.usage,
         run_state=record.run_state or {},
         calls_settled=True,
-        applied=tuple(ticket.key for ticket in asked if ticket.status is not TicketStatus.OPEN),
+        applied=tuple(t.key for t in unsettled if t.status is not TicketStatus.OPEN),
         parent_run_id=record.lineage.parent_run_id,
     )
     outcome = await checkpoints.save(connection, checkpoint, at=now, believed=_AT_REST)
@@ -169,3 +167,10 @@ async def end_at_rest(
     if outcome.rolled_back is not None:
         transaction.say(record.tenant, record.thread_id, record.id, outcome.rolled_back)
     transaction.say(record.tenant, record.thread_id, record.id, finish)
+
+
+def _last_word(state: CallState) -> ToolResult:
+    """What a call came to, if that is known and hasn't been told."""
+    if state.untold is None or state.untold.suspension is not None:
+        return ToolResult.error(state.call.name, INTERRUPTED)
+    return state.untold

@@ -29,10 +29,10 @@ from app.domain.json_values import digest
 from app.domain.messages import Message, Role, Text
 from app.domain.principals import Principal, Scope
 from app.domain.runs import Done, Lineage, NewRun, RunRecord, RunStatus
-from app.domain.tickets import Ticket
+from app.domain.tickets import Ticket, can_go_on
 from app.events.outgoing import Transaction
 from app.runtime.delegating import PROGRESS
-from app.storage import children, deliveries, runs, threads, tickets
+from app.storage import children, decisions, deliveries, runs, threads, tickets
 from app.storage.runs import RunKey
 
 
@@ -135,7 +135,7 @@ async def _answer(
         subject=f"run:{child.id}",
         at=transaction.now,
     )
-    await tickets.decide(connection, tenant, ticket.key, decision)
+    await decisions.decide(connection, tenant, ticket.key, decision)
     event = TicketDecided(
         id=ticket.key,
         ticket_id=ticket.ticket_id,
@@ -144,7 +144,9 @@ async def _answer(
         decided_by=decision.subject,
     )
     transaction.say(tenant, parent.thread_id, parent.id, event)
-    if parent.status is RunStatus.WAITING:
+    if parent.status is RunStatus.WAITING and can_go_on(
+        await tickets.unsettled_of_run(connection, tenant, parent.id)
+    ):
         key = RunKey(tenant, parent.thread_id, parent.id, parent.attempt)
         await deliveries.enqueue(connection, key)
     if not is_kept(child):

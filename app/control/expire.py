@@ -17,10 +17,10 @@ from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs import RunRecord, RunStatus
 from app.domain.threads import Thread
 from app.domain.ticket_terms import OnExpiry
-from app.domain.tickets import Ticket
+from app.domain.tickets import Ticket, can_go_on
 from app.domain.times import wire_time
 from app.events.outgoing import Transaction
-from app.storage import deliveries, runs, threads, tickets
+from app.storage import deliveries, runs, threads, ticket_deadlines, tickets
 from app.storage.database import DATABASE_AWAY
 from app.storage.runs import RunKey
 
@@ -44,7 +44,7 @@ class Seen:
 async def look_at_the_clock(desk: Desk, limit: int) -> Seen:
     """Expire what is due and remind people of what will be, of every tenant."""
     async with desk.database.reading() as connection:
-        due = await tickets.runs_with_due(connection, limit)
+        due = await ticket_deadlines.runs_with_due(connection, limit)
     seen = Seen()
     for tenant, thread_id, run_id in due:
         try:
@@ -65,14 +65,18 @@ async def _look_at_run(desk: Desk, tenant: Tenant, thread_id: ThreadId, run_id: 
         record = await runs.lock(connection, tenant, run_id)
         if thread is None or record is None or record.is_done:
             return Seen()
-        expired = await tickets.expire_due(connection, tenant, run_id)
+        expired = await ticket_deadlines.expire_due(connection, tenant, run_id)
         _say_expired(transaction, record, expired)
-        reminded = await tickets.remind_due(connection, tenant, run_id)
+        reminded = await ticket_deadlines.remind_due(connection, tenant, run_id)
         _say_reminders(transaction, record, reminded)
         fatal = [t for t in expired if t.terms.on_expiry is OnExpiry.CANCEL_RUN]
         if fatal:
             wants_cancel = await _cancel(transaction, thread, record, fatal[0])
-        elif expired and record.status is RunStatus.WAITING:
+        elif (
+            expired
+            and record.status is RunStatus.WAITING
+            and can_go_on(await tickets.unsettled_of_run(connection, tenant, run_id))
+        ):
             key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
             await deliveries.enqueue(connection, key)
     if wants_cancel:

@@ -28,7 +28,7 @@ from app.domain.runs import (
     outcome,
     status_reason,
 )
-from app.domain.tickets import Ticket, TicketKind, TicketStatus
+from app.domain.tickets import Ticket, TicketKind, TicketStatus, can_go_on
 from app.storage import children, deliveries, runs, standings, threads, tickets
 from app.storage.database import Connection
 from app.storage.runs import RunKey
@@ -43,6 +43,7 @@ class Why(StrEnum):
     QUEUED_BEHIND_RUN = "queued_behind_run"
     THREAD_WAITING = "thread_waiting"
     WAITING_FOR_TICKETS = "waiting_for_tickets"
+    LIMIT_REACHED = "limit_reached"
     WAITING_FOR_TASKS = "waiting_for_tasks"
     WAITING_FOR_CHILDREN = "waiting_for_children"
     WAITING_FOR_EVENT = "waiting_for_event"
@@ -110,7 +111,7 @@ class _Facts:
     @property
     def has_news(self) -> bool:
         """Something has come that lets a waiting run go on."""
-        if any(one.status is not TicketStatus.OPEN for one in self.unsettled):
+        if can_go_on(self.unsettled):
             return True
         match self.run.state:
             case Waiting(WaitingReason.BACKGROUND_TASKS):
@@ -269,6 +270,12 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
         return
     if facts.has_news:
         yield from _on_its_way(facts)
+    for about_limit in (one for one in facts.open_tickets if one.kind is TicketKind.LIMIT):
+        yield Reason(
+            Why.LIMIT_REACHED,
+            f"{about_limit.message}. Nothing of it goes on until somebody approves more of that, says how "
+            "much more, or rejects it, which ends the run.",
+        )
     if tickets_open := len(facts.open_tickets):
         yield Reason(
             Why.WAITING_FOR_TICKETS,

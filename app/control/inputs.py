@@ -1,7 +1,7 @@
 """Inputs: messages for a run that is there, or for a new one in line behind it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
@@ -25,7 +25,7 @@ from app.control.steer import obstacle, steer
 from app.domain.backends import RootNeeds
 from app.domain.errors import Conflict
 from app.domain.ids import AgentId, InputId, RunId, ThreadId
-from app.domain.json_values import digest
+from app.domain.json_values import JsonObject, digest
 from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord
@@ -71,6 +71,8 @@ class InputRequest:
     messages: tuple[Message, ...]
     mode: InputMode
     agent_id: AgentId | None = None
+    limits: JsonObject = field(default_factory=dict)
+    """How much a run that is started may use."""
     traceparent: str | None = None
 
 
@@ -192,6 +194,7 @@ async def _start(
         metadata={},
         digest=digest(["input", run_id]),
         traceparent=request.traceparent,
+        limits=request.limits,
     )
     agent_id = start.agent_id or await agent_of_thread(connection, tenant, start)
     run = new_run(desk, principal, start, agent_id)

@@ -1,7 +1,7 @@
 """New runs: what a start asks for, checked and resolved, before it is known where it will run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.clock import new_id
@@ -59,6 +59,8 @@ class StartRequest:
     ticket_policy: JsonObject | None = None
     """How long this run's tickets wait, and what happens then."""
     overrides: InferenceOptions = NO_OPTIONS
+    limits: JsonObject = field(default_factory=dict)
+    """How much the run may use, and what happens then."""
     frontend_tools: tuple[JsonObject, ...] = ()
     """What the client can do itself: name, description and parameters of each."""
 
@@ -86,7 +88,9 @@ def new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: A
     run_id = request.run_id or RunId(new_id())
     version = desk.roster.version(agent_id)
     needs = RootNeeds(
-        overrides=request.overrides != NO_OPTIONS, frontend_tools=bool(request.frontend_tools)
+        overrides=request.overrides != NO_OPTIONS,
+        frontend_tools=bool(request.frontend_tools),
+        limits=bool(request.limits),
     )
     require_supported(desk, agent_id, needs)
     return NewRun(
@@ -102,6 +106,7 @@ def new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: A
             "input_message_count": len(request.messages),
             **({} if request.ticket_policy is None else {"ticket_policy": request.ticket_policy}),
             **_overrides(request),
+            **request.limits,
             **({IN_REQUEST: list(request.frontend_tools)} if request.frontend_tools else {}),
         },
         request_digest=request.digest,

@@ -7,7 +7,8 @@ nothing is run by it. Whatever else a run waits for is decided by a decision.
 
 from collections.abc import Sequence
 
-from app.control.decide import DecisionRequest, answer
+from app.control.answers import DecisionRequest
+from app.control.decide import answer
 from app.control.desk import Desk
 from app.control.steer import obstacle, steer
 from app.domain.decisions import Action, Answer

@@ -7,8 +7,9 @@ what is given is its result. A ticket's kind never changes, so it is looked up b
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.control.decide import DecisionRequest, find_ticket
+from app.control.answers import DecisionRequest
 from app.control.desk import Desk
+from app.control.judge import find_ticket
 from app.control.reading import run_not_found, thread_not_found
 from app.domain.decisions import Action, Answer
 from app.domain.errors import NotFound

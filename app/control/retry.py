@@ -5,18 +5,20 @@ new run refers to the same input, repeats nothing of it, and begins with the ste
 that never began has nothing in the log yet: its messages are queued for the new one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app import telemetry
 from app.clock import new_id
+from app.control.capabilities import require_supported
 from app.control.desk import Desk
 from app.control.line import InLine, queue_up
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
+from app.domain.backends import RootNeeds
 from app.domain.errors import Conflict
 from app.domain.ids import AgentId, AgentVersion, RunId
-from app.domain.json_values import digest
+from app.domain.json_values import JsonObject, digest
 from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
 from app.domain.runs import Done, Lineage, NewRun, Outcome, RunRecord, outcome
@@ -36,6 +38,8 @@ class VersionOfAgent(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RetryRequest:
     version: VersionOfAgent
+    limits: JsonObject = field(default_factory=dict)
+    """In place of the failed run's. Either way the new run has used nothing yet."""
     traceparent: str | None = None
 
 
@@ -62,6 +66,7 @@ async def retry(
             raise run_not_found(run_id)
         _require_retryable(thread, failed)
         agent_id, agent_version = await _agent(desk, connection, failed, request.version)
+        require_supported(desk, agent_id, RootNeeds(limits=bool(request.limits)))
         new_run_id = RunId(new_id())
         run = NewRun(
             tenant=failed.tenant,
@@ -71,7 +76,7 @@ async def retry(
             agent_version=agent_version,
             messages=tuple(await _never_taken(connection, failed)),
             input=failed.input,
-            request=failed.request,
+            request={**failed.request, **request.limits},
             request_digest=digest(["retry", run_id, agent_version]),
             metadata=failed.metadata,
             started_by=principal.subject,

@@ -14,7 +14,7 @@ from app.domain.tickets import Ticket, TicketFilter
 from app.domain.tool_calls import ToolDescriptor
 from app.runtime.agent import ResolvedAgent
 from app.runtime.handoff import agent_at_work
-from app.storage import messages, runs, threads, tickets
+from app.storage import messages, runs, threads, ticket_lists, tickets
 
 LAST_MESSAGES = 10
 ALIKE = 20
@@ -45,7 +45,9 @@ async def page(
 ) -> list[Ticket]:
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:
-        return await tickets.page(connection, principal.tenant, wanted, before=before, limit=limit)
+        return await ticket_lists.page(
+            connection, principal.tenant, wanted, before=before, limit=limit
+        )
 
 
 async def ticket(desk: Desk, principal: Principal, key: TicketKey) -> TicketPage:
@@ -68,7 +70,7 @@ async def ticket(desk: Desk, principal: Principal, key: TicketKey) -> TicketPage
             visibility=Visibility.ALL,
             limit=LAST_MESSAGES,
         )
-        alike = await tickets.decided_alike(connection, tenant, found, ALIKE)
+        alike = await ticket_lists.decided_alike(connection, tenant, found, ALIKE)
         at_work = agent_at_work(await threads.state(connection, tenant, found.thread_id))
     version = run.agent_version
     if at_work is not None and at_work[0] == found.agent_id:

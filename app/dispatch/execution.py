@@ -27,13 +27,19 @@ from app.domain.runs import (
     termination_to_json,
 )
 from app.events.journal import Journal
-from app.runtime.agent import Agents, RemoteAgent, Unresolvable
-from app.runtime.cancellation import Interruption
+from app.runtime.agent import (
+    Agents,
+    RemoteAgent,
+    ResolvedAgent,
+    Unresolvable,
+    in_name_only,
+)
+from app.runtime.cancellation import Interruption, Wish
 from app.runtime.compaction import NOTHING, Begin, Compaction
 from app.runtime.context import ActiveRun
 from app.runtime.endings import Ending, Finished, HandedOver, Suspended, fail
 from app.runtime.handoff import agent_at_work
-from app.runtime.loop import advance, write_off
+from app.runtime.loop import advance, call_off, write_off
 from app.storage import deliveries, runs
 from app.storage.database import DATABASE_AWAY
 from app.storage.runs import RunKey
@@ -96,20 +102,16 @@ class Execution:
             on_lost=self.interruption.abandon,
         )
         if isinstance(agent, Unresolvable):
-            await wait_for_version(self.bench, self.claimed, journal, agent)
+            if self.interruption.wish is Wish.CANCEL:
+                run = await self._load(journal, in_name_only(record.agent_id))
+                self._report(await call_off(run))
+            else:
+                await wait_for_version(self.bench, self.claimed, journal, agent)
             return
         if isinstance(agent, RemoteAgent):
             await self._carry_out_remotely(journal, agent.spec)
             return
-        run = await load(
-            self.bench,
-            self.claimed,
-            journal=journal,
-            agent=agent,
-            agents=self._agents,
-            interruption=self.interruption,
-            begin=self.begin,
-        )
+        run = await self._load(journal, agent)
         if record.losses > MOST_LOSSES:
             self._report(
                 await write_off(
@@ -214,6 +216,17 @@ class Execution:
             log.warning("late_summary_lost", error=repr(error))
         except Exception:
             log.exception("late_summary_lost")
+
+    async def _load(self, journal: Journal, agent: ResolvedAgent) -> ActiveRun:
+        return await load(
+            self.bench,
+            self.claimed,
+            journal=journal,
+            agent=agent,
+            agents=self._agents,
+            interruption=self.interruption,
+            begin=self.begin,
+        )
 
     # --- giving it up ---------------------------------------------------------------------------
 

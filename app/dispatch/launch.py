@@ -5,7 +5,8 @@ from typing import TypeVar
 
 import structlog
 
-from app.control.decide import Decided, DecisionRequest, decide
+from app.control.answers import DecisionRequest
+from app.control.decide import Decided, decide
 from app.control.desk import Desk
 from app.control.inputs import Accepted, InputRequest, Target, send
 from app.control.line import InLine, Joined

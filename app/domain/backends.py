@@ -85,6 +85,7 @@ class Capabilities:
     decisions: bool = False
     overrides: bool = False
     frontend_tools: bool = False
+    limits: bool = False
     continuation: Continuation = Continuation.NONE
     waits: Waits = Waits.NONE
     transcript: Transcript = Transcript.SINGLE_PROMPT
@@ -96,6 +97,7 @@ FULL = Capabilities(
     decisions=True,
     overrides=True,
     frontend_tools=True,
+    limits=True,
     continuation=Continuation.IN_PROCESS_STATE,
     waits=Waits.INPUT_AND_AUTH,
     transcript=Transcript.FULL,
@@ -111,6 +113,7 @@ class RootNeeds:
     decisions: bool = False
     overrides: bool = False
     frontend_tools: bool = False
+    limits: bool = False
     continuation: bool = False
 
 
@@ -129,6 +132,7 @@ def unsupported_root_features(offered: Capabilities, needs: RootNeeds) -> list[s
         "decisions": needs.decisions and not offered.decisions,
         "overrides": needs.overrides and not offered.overrides,
         "frontend_tools": needs.frontend_tools and not offered.frontend_tools,
+        "limits": needs.limits and not offered.limits,
         "continuation": needs.continuation and offered.continuation is Continuation.NONE,
     }
     return [name for name, is_lacking in lacks.items() if is_lacking]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from app.domain.ids import TicketKey
 from app.domain.json_values import Json, JsonObject, digest
@@ -56,6 +57,16 @@ class Decision:
     answer: Answer
     subject: str
     at: datetime
+
+
+def decision_to_json(decision: Decision) -> dict[str, Any]:
+    """A decision as a refusal shows it to somebody who came too late."""
+    return {
+        "decision_id": decision.decision_id,
+        "action": decision.answer.action.value,
+        "decided_by": decision.subject,
+        "decided_at": decision.at,
+    }
 
 
 @dataclass(frozen=True, slots=True)

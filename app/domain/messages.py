@@ -28,6 +28,7 @@ class CutShort(StrEnum):
 
     CANCELLED = "cancelled"
     FAILED = "failed"
+    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)

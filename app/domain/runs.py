@@ -46,6 +46,7 @@ class WaitingReason(StrEnum):
 
 AWAITING_TASKS = "awaiting_tasks"
 AWAITING_CHILDREN = "awaiting_children"
+LIMIT_REACHED = "limit_reached"
 _REASONS = {
     AWAITING_CHILDREN: WaitingReason.CHILD_RUNS,
     AWAITING_TASKS: WaitingReason.BACKGROUND_TASKS,
@@ -53,6 +54,7 @@ _REASONS = {
     "user_input_required": WaitingReason.USER_INPUT,
     "auth_required": WaitingReason.TOOL_PERMISSION,
     "suspended": WaitingReason.TOOL_PERMISSION,
+    LIMIT_REACHED: WaitingReason.USER_INPUT,
     "rate_limit": WaitingReason.RATE_LIMIT,
     "manual_pause": WaitingReason.MANUAL_PAUSE,
     "agent_version_unavailable": WaitingReason.AGENT_VERSION_UNAVAILABLE,
@@ -103,6 +105,8 @@ class Failed:
 
 Termination: TypeAlias = NaturalEnd | BehaviorRequested | Stopped | Cancelled | Blocked | Failed
 
+LIFECYCLE = "__runtime.run_lifecycle"
+"""Where a run's state says how it stands, for its continuations."""
 MAX_ROUNDS = "max_rounds"
 WORKER_LOST = "worker_lost"
 SUSPENDED: Mapping[str, str] = {"type": "suspended"}
@@ -339,6 +343,8 @@ class RunRecord:
     started_at: datetime | None
     updated_at: datetime
     events_from: int
+    lost_seconds: float = 0.0
+    """Time spent executing by workers that didn't live to tell, over the whole run."""
     unread_inputs: int = 0
     """Messages that wait to enter the log."""
     open_tasks: int = 0

@@ -97,6 +97,19 @@ class Ticket:
         return self.status is TicketStatus.OPEN or (is_over and self.applied_at is None)
 
 
+def can_go_on(unsettled: Collection[Ticket]) -> bool:
+    """Whether a run that waits for these has an answer that it can use.
+
+    A question about a limit is about the whole run: while it is open, other answers wait with it.
+    """
+    is_held = any(
+        each.kind is TicketKind.LIMIT and each.status is TicketStatus.OPEN for each in unsettled
+    )
+    return not is_held and any(
+        each.is_unsettled and each.status is not TicketStatus.OPEN for each in unsettled
+    )
+
+
 _ALWAYS = frozenset({Action.RESPOND, Action.REJECT, Action.CANCEL})
 
 
@@ -125,8 +138,12 @@ def ticket_name(suspension: SuspensionRequest, call_id: CallId, taken: Collectio
     name = (suspension.suspension_id or "").strip() or call_id
     if name not in taken:
         return name
-    own = name if name.endswith(call_id) else f"{name}:{call_id}"
-    names = chain([own], (f"{own}:{number}" for number in count(2)))
+    return free_name(name if name.endswith(call_id) else f"{name}:{call_id}", taken)
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it where somebody has it already."""
+    names = chain([name], (f"{name}:{number}" for number in count(2)))
     return next(each for each in names if each not in taken)
 
 

@@ -88,7 +88,8 @@ async def _log(transaction: Transaction, now: datetime) -> list[Batch]:
     tenant, thread_id, _, _ = said[0]
     if any((other[0], other[1]) != (tenant, thread_id) for other in said):
         raise RuntimeError("a transaction speaks for one thread only")
-    seq = await events.take_numbers(transaction.connection, tenant, thread_id, len(said))
+    numbered = [(run_id, one) for _, _, run_id, one in said]
+    seq = await events.log(transaction.connection, tenant, thread_id, numbered, now)
     batches: list[Batch] = []
     while said:
         run_id = said[0][2]
@@ -96,7 +97,6 @@ async def _log(transaction: Transaction, now: datetime) -> list[Batch]:
         while together < len(said) and said[together][2] == run_id:
             together += 1
         entries = [one for _, _, _, one in said[:together]]
-        await events.append(transaction.connection, tenant, thread_id, run_id, seq, entries, now)
         batches.append(Batch(tenant, thread_id, run_id, seq, entries, now))
         seq += together
         said = said[together:]

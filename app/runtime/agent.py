@@ -1,13 +1,14 @@
 """Agents that can run: by our own loop, or where they live; and how one is found."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from app.domain.agents import AgentSpec
 from app.domain.ids import AgentId, AgentVersion
 from app.runtime.plugins import NO_PLUGINS, PluginSet
-from app.runtime.ports import LanguageModel, Tool
+from app.runtime.ports import LanguageModel, ModelChunk, ModelRequest, Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,22 @@ class RemoteAgent:
 
 
 Found: TypeAlias = ResolvedAgent | RemoteAgent | Unresolvable
+
+
+class _NoModel:
+    """Asked for nothing: whoever has it says no more."""
+
+    name = "none"
+
+    def stream(
+        self, request: ModelRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelChunk]]]:
+        raise AssertionError("a run without its agent asks no model")
+
+
+def in_name_only(agent_id: AgentId) -> ResolvedAgent:
+    """What stands for an agent that can't be had, at the end of a run that needs it no more."""
+    return ResolvedAgent(spec=AgentSpec(id=agent_id, model="none"), model=_NoModel(), tools={})
 
 
 class Agents(Protocol):

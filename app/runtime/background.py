@@ -21,6 +21,7 @@ def begin_task(run: ActiveRun, state: CallState) -> ToolResult:
         effect=state.effect,
         idempotency_key=state.idempotency_key,
     )
+    run.budget.begin([state.call.id])
     run.starting.append(task)
     return started_result(task.id, task.tool_name)
 

@@ -1,7 +1,7 @@
 """Interruption: how a wish from outside reaches whatever a run is doing right now.
 
-A run is interrupted to be cancelled, to be handed over to another worker, or because another one has
-it already. Slow work stands in an
+A run is interrupted to be cancelled, to be handed over to another worker, because its time is up, or
+because another worker has it already. Slow work stands in an
 `interruptible` block, which a wish that can't wait breaks at once; at a step's border the run looks
 by itself.
 """
@@ -16,6 +16,8 @@ from enum import Enum, auto
 class Wish(Enum):
     CANCEL = auto()
     HAND_OVER = auto()
+    OUT_OF_TIME = auto()
+    """It has executed for as long as it may."""
     ABANDON = auto()
     """The run belongs to another worker: stop, and write nothing."""
 
@@ -57,6 +59,13 @@ class Interruption:
         if self.wish is None:
             self.wish = Wish.HAND_OVER
         if now:
+            self._break()
+
+    def out_of_time(self, *, now: bool) -> None:
+        """As a hand-over: what is under way may come to its end, unless that takes too long."""
+        if self.wish is None:
+            self.wish = Wish.OUT_OF_TIME
+        if now and self.wish is Wish.OUT_OF_TIME:
             self._break()
 
     @asynccontextmanager

@@ -19,9 +19,11 @@ from app.domain.checkpoints import (
 from app.domain.events import AgentEvent, RunFinish, StateSnapshot, StepEnd
 from app.domain.ids import AgentId, CallId, MessageId, TicketKey
 from app.domain.json_values import JsonObject
+from app.domain.limits import RAISED, USED, Used
 from app.domain.messages import LoggedMessage, Message
 from app.domain.rules import Rule
 from app.domain.runs import (
+    LIFECYCLE,
     Done,
     MessageOutput,
     Running,
@@ -35,6 +37,7 @@ from app.domain.tasks import NewTask
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import CallState
 from app.runtime.agent import Agents, ResolvedAgent
+from app.runtime.budget import Budget
 from app.runtime.cancellation import Interruption
 from app.runtime.compaction import FAILURES, NOTHING, Compaction, Outcome
 from app.runtime.ports import (
@@ -52,7 +55,6 @@ from app.runtime.state import Batch, StateScope, StateStore
 
 Standing: TypeAlias = Running | Waiting | Done
 EXECUTING = Running(None)
-LIFECYCLE = "__runtime.run_lifecycle"
 
 log = structlog.get_logger(__name__)
 
@@ -111,7 +113,7 @@ class ActiveRun:
     """Tasks that begin with the next commit."""
     unread_inputs: int = 0
     open_tasks: int = 0
-    _active_before: float = 0.0
+    budget: Budget = field(init=False)
     _began: datetime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -120,6 +122,7 @@ class ActiveRun:
         self.output = self.record.output
         self.unread_inputs = self.record.unread_inputs
         self.open_tasks = self.record.open_tasks
+        self.budget = Budget(self.record)
         self._began = self.clock.now()
         self._restore_state()
         self.tickets = list(self.start.tickets)
@@ -145,7 +148,18 @@ class ActiveRun:
     @property
     def active_seconds(self) -> float:
         """Time spent executing, over all activations."""
-        return self._active_before + (self.clock.now() - self._began).total_seconds()
+        here = (self.clock.now() - self._began).total_seconds()
+        return self.budget.seconds_before + max(0.0, here)
+
+    @property
+    def used(self) -> Used:
+        """What of its limits the run has used by now."""
+        return Used(
+            steps=self.steps,
+            tokens=self.usage.input_tokens + self.usage.output_tokens,
+            tool_calls=self.budget.tool_calls,
+            wall_seconds=self.active_seconds,
+        )
 
     async def remembered_rules(self) -> Sequence[Rule]:
         """What people have decided for calls to come: read again in each step and for each agent."""
@@ -276,8 +290,8 @@ class ActiveRun:
     def _restore_state(self) -> None:
         stored = self.record.run_state or {}
         extensions = dict(stored.get("extensions", {}))
-        lifecycle = extensions.pop(LIFECYCLE, {})
-        self._active_before = lifecycle.get("active_ms", 0) / 1000
+        for name in (LIFECYCLE, RAISED, USED):
+            extensions.pop(name, None)
         self.state = StateStore(
             [*self.agent.plugins.keys, FAILURES], revision=stored.get("revision", 0)
         )
@@ -293,13 +307,15 @@ class ActiveRun:
             "active_ms": round(self.active_seconds * 1000),
             "updated_at": round(self.clock.now().timestamp() * 1000),
         }
+        if self.budget.lost_ms:
+            lifecycle["lost_ms"] = self.budget.lost_ms
         if isinstance(state, Waiting):
             lifecycle["status_reason"] = state.message
         elif isinstance(state, Done):
             lifecycle["status_reason"] = status_reason(state.termination)
         return {
             "revision": self.state.snapshot.revision + 1,
-            "extensions": {LIFECYCLE: lifecycle, **own},
+            "extensions": {LIFECYCLE: lifecycle, **self.budget.to_state(), **own},
         }
 
 

@@ -8,12 +8,14 @@ import structlog
 
 from app.domain.checkpoints import CheckpointAnswer, DecidedMeanwhile, Saved
 from app.domain.errors import PluginFailed
-from app.domain.events import RunFinish
+from app.domain.events import AgentEvent, RunFinish
 from app.domain.identity import run_identity
+from app.domain.ids import TicketKey
 from app.domain.messages import Message, Role
 from app.domain.runs import (
     AWAITING_CHILDREN,
     AWAITING_TASKS,
+    LIMIT_REACHED,
     SUSPENDED,
     Cancelled,
     Done,
@@ -27,6 +29,7 @@ from app.domain.runs import (
     waiting_reason,
 )
 from app.domain.tickets import Ticket, TicketKind, waiting_to_json
+from app.domain.tool_calls import CallState
 from app.runtime.context import ActiveRun
 from app.runtime.fresh_calls import with_calls_declined
 from app.runtime.phases import ask_at_the_end
@@ -57,25 +60,56 @@ Ending: TypeAlias = Finished | Suspended | HandedOver
 
 async def suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticket]) -> bool:
     """Come to rest with open tickets; False when one of them was answered meanwhile."""
-    opened = [question.ticket for question in round_.questions]
-    asked = [*still_open, *opened]
-    for_children = all(ticket.kind is TicketKind.CHILD for ticket in asked)
-    message = AWAITING_CHILDREN if for_children else "suspended"
-    waiting = Waiting(waiting_reason(message), message)
-    states = [*round_.changed.values(), *(question.state for question in round_.questions)]
     messages, said = round_.with_questions()
+    states = [*round_.changed.values(), *(question.state for question in round_.questions)]
+    return await rest(
+        run,
+        _waits_for([*still_open, *round_.opened]),
+        still_open,
+        round_.opened,
+        messages=messages,
+        said=said,
+        completes_step=run.in_step,
+        calls=tuple({state.call.id: state for state in states}.values()),
+        applied=round_.used,
+    )
+
+
+def _waits_for(asked: Sequence[Ticket]) -> str:
+    kinds = {ticket.kind for ticket in asked}
+    if TicketKind.LIMIT in kinds:
+        return LIMIT_REACHED
+    return AWAITING_CHILDREN if kinds <= {TicketKind.CHILD} else "suspended"
+
+
+async def rest(
+    run: ActiveRun,
+    message: str,
+    still_open: Sequence[Ticket],
+    opened: Sequence[Ticket],
+    *,
+    messages: Sequence[Message] = (),
+    said: Sequence[AgentEvent] = (),
+    completes_step: bool = False,
+    calls: Sequence[CallState] = (),
+    applied: Sequence[TicketKey] = (),
+) -> bool:
+    """Wait for people; False, and nothing saved, when one has answered meanwhile."""
+    waiting = Waiting(waiting_reason(message), message)
     answer = await run.save(
         messages,
         state=waiting,
-        completes_step=run.in_step,
+        completes_step=completes_step,
         said=said,
-        calls=tuple({state.call.id: state for state in states}.values()),
-        applied=round_.used,
+        calls=calls,
+        applied=applied,
         opened=opened,
         finish=RunFinish(
             identity=run_identity(run.record),
             termination=SUSPENDED,
-            waiting=waiting_to_json(waiting.reason, waiting.message, asked, run.record.dispatch_id),
+            waiting=waiting_to_json(
+                waiting.reason, waiting.message, [*still_open, *opened], run.record.dispatch_id
+            ),
         ),
     )
     return not isinstance(answer, DecidedMeanwhile)

@@ -23,6 +23,7 @@ from app.domain.inference import (
     RetryPolicy,
     options_from_json,
 )
+from app.domain.limits import OnLimit
 from app.domain.messages import CutShort, Message, Role, Text, ToolCall
 from app.runtime.answer import Answer, usage_json
 from app.runtime.cancellation import Interrupted, Wish
@@ -113,11 +114,19 @@ def _overrides_of(run: ActiveRun) -> InferenceOptions:
     return NO_OPTIONS if stored is None else options_from_json(stored)
 
 
+def _ends_the_run(run: ActiveRun, wish: Wish) -> bool:
+    """Otherwise the step is begun again, here or elsewhere."""
+    is_out_of_time = wish is Wish.OUT_OF_TIME
+    return wish is Wish.CANCEL or (is_out_of_time and run.budget.limits.on_limit is OnLimit.STOP)
+
+
 def _leave_what_was_said(run: ActiveRun, answer: Answer, error: Exception) -> None:
     """Keep the text for the message that the end of the run writes; calls on their way are over."""
-    if isinstance(error, Interrupted) and error.wish is not Wish.CANCEL:
-        return
-    reason = CutShort.CANCELLED if isinstance(error, Interrupted) else CutShort.FAILED
+    reason = CutShort.FAILED
+    if isinstance(error, Interrupted):
+        if not _ends_the_run(run, error.wish):
+            return
+        reason = CutShort.CANCELLED if error.wish is Wish.CANCEL else CutShort.STOPPED
     answer.drop_calls(reason.value)
     if answer.text.strip():
         run.unfinished = Message(

@@ -12,6 +12,7 @@ from app import telemetry
 from app.domain.errors import OwnershipLost
 from app.domain.events import RunStart, StepStart, StreamReset
 from app.domain.identity import run_identity
+from app.domain.limits import Limit
 from app.domain.messages import Message, Role, Text, Visibility
 from app.domain.runs import MAX_ROUNDS, Stopped, Termination
 from app.domain.tickets import TicketStatus
@@ -34,9 +35,10 @@ from app.runtime.endings import (
 from app.runtime.fresh_calls import fresh_calls, with_calls_declined
 from app.runtime.handoff import hand_off_if_wished, take_up_work, wish_for
 from app.runtime.inference import Reply, infer
+from app.runtime.limits import apply_raises, at_the_limit, on_the_clock, stop_or_ask
 from app.runtime.phases import ask
 from app.runtime.plugins import Phase
-from app.runtime.resume import apply_answers, continue_cut_short
+from app.runtime.resume import apply_answers, continue_cut_short, take_up_held
 from app.runtime.state import Batch
 from app.runtime.tool_calls import run_calls
 from app.runtime.tool_round import BROKEN_OFF, ToolRound
@@ -52,6 +54,8 @@ async def advance(run: ActiveRun) -> Ending:
                 return await cancel(run)
             case Wish.HAND_OVER:
                 return HandedOver()
+            case Wish.OUT_OF_TIME:
+                return await at_the_limit(run, Limit.WALL_SECONDS)
             case Wish.ABANDON:
                 raise OwnershipLost(run.record.id) from None
             case _:
@@ -62,6 +66,13 @@ async def _advance(run: ActiveRun) -> Ending:
     _begin(run)
     take_up_work(run)
     run.interruption.check()
+    if (ending := await apply_raises(run)) is not None:
+        return ending
+    with on_the_clock(run):
+        return await _go_on(run)
+
+
+async def _go_on(run: ActiveRun) -> Ending:
     if (ending := await _take_up(run)) is not None:
         return ending
     if (stop := (await ask(run, Phase.RUN_START)).stop) is not None:
@@ -110,13 +121,14 @@ async def _take_up(run: ActiveRun) -> Ending | None:
     if not run.open_calls:
         return None
     await continue_cut_short(run, round_)
+    await take_up_held(run, round_)
     while True:
         await apply_answers(run, round_)
         if round_.stop is not None:
             await round_.save()
             return await finish(run, round_.stop, loose_ends(run))
         waiting_for = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
-        if not waiting_for and not round_.questions:
+        if not (waiting_for or round_.opened):
             await round_.save(calls_settled=True)
             return None
         if await suspend(run, round_, waiting_for):
@@ -131,8 +143,8 @@ async def _take_up(run: ActiveRun) -> Ending | None:
 async def _step(run: ActiveRun) -> Ending | None:
     """One inference and the calls it asks for; None when the loop goes on."""
     if not run.in_step:
-        if (stop := await _why_not_another(run)) is not None:
-            return await finish(run, stop)
+        if (ending := await _before_another(run)) is not None:
+            return ending
         _begin_step(run)
     asked = await ask(run, Phase.BEFORE_INFERENCE)
     if asked.stop is not None:
@@ -156,11 +168,14 @@ async def _step(run: ActiveRun) -> Ending | None:
     return await come_to_rest(run, ToolRound(run, [said]), await _close_step(run))
 
 
-async def _why_not_another(run: ActiveRun) -> Termination | None:
+async def _before_another(run: ActiveRun) -> Ending | None:
     """Whether another step would be one too many: asked before it is paid for."""
     if run.steps >= run.agent.spec.max_rounds:
-        return Stopped(MAX_ROUNDS, f"{run.steps} rounds were used")
-    return (await ask(run, Phase.STEP_START)).stop
+        return await finish(run, Stopped(MAX_ROUNDS, f"{run.steps} rounds were used"))
+    if (ending := await stop_or_ask(run)) is not None:
+        return ending
+    stop = (await ask(run, Phase.STEP_START)).stop
+    return None if stop is None else await finish(run, stop)
 
 
 def _begin_step(run: ActiveRun) -> None:
@@ -228,3 +243,9 @@ async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
     """End a claimed run without another try."""
     _begin(run)
     return await fail(run, code, detail)
+
+
+async def call_off(run: ActiveRun) -> Finished:
+    """End a claimed run because somebody wished it, whether its agent can be had or not."""
+    _begin(run)
+    return await cancel(run)

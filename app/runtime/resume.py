@@ -46,6 +46,38 @@ async def continue_cut_short(run: ActiveRun, round_: ToolRound) -> None:
         raise
 
 
+async def take_up_held(run: ActiveRun, round_: ToolRound) -> None:
+    """Run the calls that a limit had held back: they wait, and no question of their own is open."""
+    asked = {ticket.call_id for ticket in run.tickets}
+    held = [
+        state
+        for state in run.open_calls.values()
+        if state.status is CallStatus.SUSPENDED and state.call.id not in asked
+    ]
+    try:
+        for state in sorted(held, key=lambda each: each.position):
+            if round_.stop is not None:
+                return
+            await _run_held(round_, state)
+    except BROKEN_OFF:
+        await round_.save()
+        raise
+
+
+async def _run_held(round_: ToolRound, state: CallState) -> None:
+    if state.untold is not None:
+        before = executed_before(round_.run, state, state.untold)
+        await round_.finish(state, before, resumed=True)
+        return
+    await round_.secure(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE)
+    verdict = await judge(round_.run, state)
+    if verdict is not None:
+        await settle(round_, state, verdict, resumed=True)
+        return
+    await round_.announce(state)
+    await round_.execute(state, resumed=True)
+
+
 async def apply_answers(run: ActiveRun, round_: ToolRound) -> None:
     """Apply each answer that is there, once; calls that still wait for one are left as they are.
 
@@ -62,6 +94,9 @@ async def apply_answers(run: ActiveRun, round_: ToolRound) -> None:
                 return
             if ticket.status is not TicketStatus.OPEN and ticket.call_id is not None:
                 await _apply(round_, states[ticket.call_id], ticket)
+                if ticket.call_id in round_.held:
+                    # It still lets its call run, once the run may make more.
+                    continue
                 is_asked_again = any(
                     question.state.call.id == ticket.call_id for question in round_.questions
                 )
@@ -115,7 +150,11 @@ async def _run_answered(round_: ToolRound, state: CallState, resumption: Resumpt
         return
     await round_.secure(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE)
     verdict = await judge(
-        round_.run, state, was_approved=True, resume_input=resumption.resume_input
+        round_.run,
+        state,
+        was_approved=True,
+        resume_input=resumption.resume_input,
+        is_counted=resumption.ticket.kind is not TicketKind.APPROVAL,
     )
     if verdict is not None:
         await settle(round_, state, verdict, resumed=True)

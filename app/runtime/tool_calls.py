@@ -15,11 +15,13 @@ from functools import partial
 from typing import TypeAlias, assert_never
 
 from app.domain.agents import ToolExecution
+from app.domain.limits import Limit
 from app.domain.runs import Blocked
 from app.domain.tool_calls import CallState, CallStatus, ToolResult
 from app.runtime.background import begin_task
 from app.runtime.cut_short import AskPerson, RunAgain, way_out
 from app.runtime.delegating import delegate
+from app.runtime.limits import question_about, stopped
 from app.runtime.plugins import Phase
 from app.runtime.tool_changes import SideBySide, executed_before
 from app.runtime.tool_execution import Executed, execute
@@ -29,8 +31,10 @@ from app.runtime.tool_gate import (
     AsTask,
     Forbidden,
     MustAsk,
+    OverLimit,
     Refused,
     Verdict,
+    ends_the_run,
     judge,
 )
 from app.runtime.tool_round import BROKEN_OFF, ToolRound
@@ -66,6 +70,14 @@ async def settle(
             round_.stop = Blocked(reason)
             blocked = Executed(ToolResult.error(state.call.name, reason))
             await round_.finish(state, blocked, resumed=resumed)
+        case OverLimit(waits):
+            if waits:
+                about = round_.about_limit or await question_about(round_.run, Limit.TOOL_CALLS)
+                round_.hold(state, about)
+                return
+            round_.stop = stopped(round_.run, Limit.TOOL_CALLS)
+            not_run = ToolResult.error(state.call.name, f"Not run: {round_.stop.detail}")
+            await round_.finish(state, Executed(not_run), resumed=resumed)
         case AsTask():
             await round_.announce(state)
             begun = Executed(begin_task(round_.run, state))
@@ -75,6 +87,8 @@ async def settle(
             if (refused := await delegate(round_, state, target)) is not None:
                 error = Executed(ToolResult.error(state.call.name, refused))
                 await round_.finish(state, error, resumed=resumed)
+            else:
+                round_.run.budget.begin([state.call.id])
         case _:
             assert_never(verdict)
 
@@ -118,7 +132,7 @@ async def _stops_the_rest(round_: ToolRound, state: CallState) -> bool:
         await round_.secure(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE)
         if (verdict := await judge(round_.run, state)) is not None:
             await settle(round_, state, verdict)
-            return isinstance(verdict, Forbidden)
+            return ends_the_run(verdict)
         await round_.announce(state)
     return await round_.execute(state) is CallStatus.SUSPENDED
 
@@ -183,7 +197,7 @@ async def _judged(
             to_run.append((place, state))
         else:
             turns.know(place, partial(settle, round_, state, verdict))
-            if isinstance(verdict, Forbidden):
+            if ends_the_run(verdict):
                 for after, behind in enumerate(calls[place + 1 :], place + 1):
                     turns.know(after, partial(_leave, round_, behind))
                 break

@@ -1,7 +1,7 @@
 """The gate: whether a call may run, asked right before it would.
 
 First whether it can run at all, then the plugins, then the agent's own list of what needs approval and
-the tools that only a client can carry out. Of what plugins ask for a block outweighs a question, and
+the tools that only a client can carry out, and at last whether the run may make another call. Of what plugins ask for a block outweighs a question, and
 that a result that is given in place of the call's; among equals the first plugin counts.
 """
 
@@ -13,6 +13,7 @@ import structlog
 from app.domain.children import delegate_tool_name
 from app.domain.ids import AgentId
 from app.domain.json_values import Json
+from app.domain.limits import OnLimit
 from app.domain.messages import ToolCall
 from app.domain.tickets import TicketKind
 from app.domain.tool_calls import CallState, ResumeMode, SuspensionRequest, ToolResult
@@ -66,14 +67,32 @@ class AsChild:
     agent_id: AgentId
 
 
-Verdict: TypeAlias = Refused | Answered | MustAsk | Forbidden | AsTask | AsChild
+@dataclass(frozen=True, slots=True)
+class OverLimit:
+    """The run has made as many calls as it may: this one waits until it may make more, or the run ends."""
+
+    waits: bool
+
+
+Verdict: TypeAlias = Refused | Answered | MustAsk | Forbidden | AsTask | AsChild | OverLimit
 """Why a call doesn't run here; one that may has none."""
 
 
+def ends_the_run(verdict: Verdict) -> bool:
+    """No call behind this one is looked at any more."""
+    return isinstance(verdict, Forbidden) or (isinstance(verdict, OverLimit) and not verdict.waits)
+
+
 async def judge(
-    run: ActiveRun, state: CallState, *, was_approved: bool = False, resume_input: Json = None
+    run: ActiveRun,
+    state: CallState,
+    *,
+    was_approved: bool = False,
+    resume_input: Json = None,
+    is_counted: bool = False,
 ) -> Verdict | None:
-    """Why a call may not run as it is, if it may not."""
+    """Why a call may not run as it is, if it may not. One that has been with its tool before is counted
+    already."""
     refusal = _refusal(run, state)
     if refusal is not None:
         return Refused(refusal)
@@ -84,7 +103,11 @@ async def judge(
         was_approved=was_approved,
         resume_input=resume_input,
     )
-    return _of_plugins(asked, state) or _of_agent(run, state, was_approved)
+    verdict = _of_plugins(asked, state) or _of_agent(run, state, was_approved)
+    would_run = verdict is None or isinstance(verdict, AsTask | AsChild)
+    if would_run and not is_counted and not run.budget.promise(state.call.id):
+        return OverLimit(waits=run.budget.limits.on_limit is OnLimit.ASK)
+    return verdict
 
 
 def as_it_would_run(state: CallState) -> ToolCall:

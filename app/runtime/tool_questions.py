@@ -30,11 +30,12 @@ OUTCOME_UNKNOWN_ACTION = "tool:OutcomeUnknown"
 class Question:
     """A call that waits for a person, with all that is said once its ticket is durable.
 
-    The log gets a placeholder, so that no call is ever without a message.
+    The log gets a placeholder, so that no call is ever without a message. A call that a limit holds back
+    has no ticket of its own.
     """
 
     state: CallState
-    ticket: Ticket
+    ticket: Ticket | None
     placeholder: Message
     said: tuple[AgentEvent, ...]
 
@@ -49,7 +50,8 @@ async def question(
     beside: Sequence[Question],
 ) -> Question:
     """The question about one call, under a name that no other ticket of the run has ever had."""
-    taken = {each.ticket.ticket_id for each in beside} | set(await run.answers.names_used())
+    taken = {each.ticket.ticket_id for each in beside if each.ticket is not None}
+    taken |= set(await run.answers.names_used())
     ticket = ticket_for(
         state,
         suspension,
@@ -78,6 +80,26 @@ async def question(
 def _terms(run: ActiveRun, state: CallState) -> TicketTerms:
     policy = policy_of_request(run.record.request)
     return run.agent.spec.ticket_terms(state.call.name, policy)
+
+
+def held_call(run: ActiveRun, state: CallState, about: Ticket) -> Question:
+    """A call that waits until the run may make more."""
+    name = state.call.name
+    pending = ToolResult.suspended(
+        name, SuspensionRequest(f"Tool '{name}' has not run yet: {about.message}")
+    )
+    placeholder = pending.as_message(run.new_message_id(), state.call.id)
+    call = {"id": state.call.id, "name": name, "arguments": state.effective_arguments}
+    suspension = {**suspension_to_json(about), "pending": call}
+    done = ToolCallDone(
+        state.call.id,
+        placeholder.id,
+        {**pending.to_json(), "suspension": suspension},
+        CallStatus.SUSPENDED.value,
+    )
+    return Question(
+        replace(state, status=CallStatus.SUSPENDED, kept=None), None, placeholder, (done,)
+    )
 
 
 async def outcome_unknown(

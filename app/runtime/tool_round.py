@@ -10,12 +10,12 @@ from dataclasses import replace
 from app import telemetry
 from app.domain.checkpoints import Saved
 from app.domain.errors import PluginFailed
-from app.domain.events import AgentEvent, ToolCallDone, ToolCallResumed
+from app.domain.events import AgentEvent, TicketOpened, ToolCallDone, ToolCallResumed
 from app.domain.ids import CallId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import Message, Role
 from app.domain.runs import Termination
-from app.domain.tickets import TicketKind
+from app.domain.tickets import Ticket, TicketKind, ticket_to_json
 from app.domain.tool_calls import (
     INTERRUPTED,
     CallState,
@@ -33,7 +33,7 @@ from app.runtime.state import Batch
 from app.runtime.tool_changes import SideBySide, executed_before, take_in, updates_of
 from app.runtime.tool_execution import Executed, Resumption, execute
 from app.runtime.tool_gate import as_it_would_run
-from app.runtime.tool_questions import Question, outcome_unknown, question
+from app.runtime.tool_questions import Question, held_call, outcome_unknown, question
 
 BROKEN_OFF = (Interrupted, PluginFailed)
 """What may end a round in the middle: what has become of its calls until then is saved first."""
@@ -58,6 +58,9 @@ class ToolRound:
         self.asked_again: list[TicketKey] = []
         """Answers whose calls have a new question: they count as applied once that is durable."""
         self.questions: list[Question] = []
+        self.about_limit: Ticket | None = None
+        """The question that calls wait for which the run may not make."""
+        self.held: set[CallId] = set()
         self._places: dict[CallId, int] = {}
         self._has_results = False
         """Tools have returned since the last save."""
@@ -73,6 +76,7 @@ class ToolRound:
         if self.run.interruption.wish is not None:
             await self.save()
             self.run.interruption.check()
+        self.run.budget.begin(state.call.id for state in states)
         for state in states:
             self.changed[state.call.id] = replace(state, status=CallStatus.RUNNING)
         await self.save()
@@ -182,6 +186,20 @@ class ToolRound:
         request, evidence = await outcome_unknown(self.run, state, why)
         await self.ask(state, request, TicketKind.OUTCOME_UNKNOWN, evidence)
 
+    def hold(self, state: CallState, about: Ticket) -> None:
+        """Let a call wait until the run may make more; one question is enough for all of them."""
+        self.about_limit = about
+        self.held.add(state.call.id)
+        if state.status is not CallStatus.SUSPENDED:
+            self._places[state.call.id] = state.position
+            self.questions.append(held_call(self.run, state, about))
+
+    @property
+    def opened(self) -> list[Ticket]:
+        """Questions that are open once the run has come to rest."""
+        asked = [each.ticket for each in self.questions if each.ticket is not None]
+        return asked if self.about_limit is None else [*asked, self.about_limit]
+
     @property
     def used(self) -> list[TicketKey]:
         """Answers that aren't to be applied again."""
@@ -196,11 +214,15 @@ class ToolRound:
             # Results and questions of one step in the order of its calls.
             messages.sort(key=self._place_of)
             said.sort(key=lambda each: self._places[each[0]])
-        return messages, [event for _, event in said]
+        events = [event for _, event in said]
+        if self.about_limit is not None:
+            events.append(TicketOpened(ticket_to_json(self.about_limit)))
+        return messages, events
 
     def withdraw_questions(self) -> None:
         """Nobody will be asked: the run ends."""
         withdrawn, self.questions = self.questions, []
+        self.about_limit = None
         for each in withdrawn:
             self.interrupt(each.state)
         self.messages.sort(key=self._place_of)

@@ -29,7 +29,7 @@ from app.domain.runs import (
     status_of,
     termination_to_json,
 )
-from app.domain.tickets import TicketKind, TicketStatus
+from app.domain.tickets import TicketKind, can_go_on
 from app.domain.tool_calls import CallStatus, kept_to_json
 from app.storage import (
     children,
@@ -121,7 +121,7 @@ async def save(
             advanced |= await _admit_next(connection, checkpoint, thread.queue_length)
         else:
             advanced["queue_length"] = thread.queue_length - 1
-    elif _waits_for_answers(checkpoint) and record.cancel_requested_at is not None:
+    elif isinstance(checkpoint.state, Waiting) and record.cancel_requested_at is not None:
         # The wish came too late to be heard, and at rest nobody listens: somebody has to see to it.
         await deliveries.enqueue(connection, _key_of(checkpoint))
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
@@ -221,10 +221,8 @@ async def _settle(
 async def _was_answered(connection: Connection, checkpoint: Checkpoint) -> bool:
     """An answer that came while the run executed has no delivery of its own: don't sleep over it."""
     unsettled = await tickets.unsettled_of_run(connection, checkpoint.tenant, checkpoint.run_id)
-    return any(
-        ticket.status is not TicketStatus.OPEN and ticket.key not in checkpoint.applied
-        for ticket in unsettled
-    )
+    not_used = [ticket for ticket in unsettled if ticket.key not in checkpoint.applied]
+    return can_go_on([*not_used, *checkpoint.opened])
 
 
 async def _admit_next(

@@ -169,6 +169,7 @@ def run_of(row: Row) -> RunRecord:
         started_at=row["started_at"],
         updated_at=row["updated_at"],
         events_from=row["events_from"],
+        lost_seconds=row["lost_seconds"],
         unread_inputs=row["unread_inputs"],
         open_tasks=row["open_tasks"],
         rolled_back_by=row["rolled_back_by"],

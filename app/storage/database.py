@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 from weakref import WeakSet
 
 import asyncpg
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -49,6 +49,7 @@ CANNOT_CONNECT: tuple[type[Exception], ...] = (
 )
 """What a first connection may fail with: a place, name or password that is wrong, or nobody there."""
 
+_NOTHING = text("SELECT")
 _LIBPQ_ONLY = frozenset(
     {"channel_binding", "gssencmode", "sslcompression", "connect_timeout", "pgbouncer"}
 )
@@ -266,11 +267,14 @@ async def _leave(connection: RawConnection) -> None:
 
 
 async def raw(connection: Connection) -> RawConnection:
-    """The driver's connection under a transaction that has begun: it commits or rolls back with it."""
+    """The driver's connection under a transaction: what is done on it commits or rolls back with that."""
     proxy = await connection.get_raw_connection()
     driver: RawConnection | None = proxy.driver_connection
-    if driver is None or not driver.is_in_transaction():
-        raise RuntimeError("a statement must have opened the transaction first")
+    if driver is None:
+        raise RuntimeError("the connection is closed")
+    if not driver.is_in_transaction():
+        # The first statement opens it; the driver's own wouldn't.
+        await connection.execute(_NOTHING)
     return driver
 
 

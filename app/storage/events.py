@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Text, Uuid, cast, func, select
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.domain.checkpoints import Said
 from app.domain.events import RUN_CREATED, STEP_END, STEP_START, event_fields
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.storage.codec import storable_json
-from app.storage.database import Connection, RawPool
+from app.storage.database import Connection, RawPool, raw
 from app.storage.tables import event_heads, events
 
 
@@ -43,49 +43,45 @@ def entry(said: Said) -> Entry:
     return Entry(said.step, said.event.event_type, storable_json(event_fields(said.event)))
 
 
-async def take_numbers(
-    connection: Connection, tenant: Tenant, thread_id: ThreadId, count: int
-) -> int:
-    """Reserve `count` numbers and hold the thread's head until the commit: the last lock to take."""
-    statement = (
-        insert(event_heads)
-        .values(tenant=tenant, thread_id=thread_id, next_seq=1 + count)
-        .on_conflict_do_update(
-            index_elements=["tenant", "thread_id"],
-            set_={"next_seq": event_heads.c.next_seq + count},
-        )
-        .returning(event_heads.c.next_seq - count)
-    )
-    first: int = (await connection.execute(statement)).scalar_one()
-    return first
+_LOG = """
+WITH head AS (
+    INSERT INTO event_heads AS h (tenant, thread_id, next_seq)
+    VALUES ($1, $2, 1 + cardinality($4::uuid[]))
+    ON CONFLICT (tenant, thread_id) DO UPDATE SET next_seq = h.next_seq + cardinality($4::uuid[])
+    RETURNING h.next_seq - cardinality($4::uuid[]) AS seq
+), event AS (
+    INSERT INTO events (tenant, thread_id, seq, run_id, step, ts, event_type, body)
+    SELECT $1, $2, head.seq + e.i - 1, e.run_id, e.step, $3, e.type, e.body
+    FROM head, unnest($4::uuid[], $5::int[], $6::text[], $7::text[])
+        WITH ORDINALITY AS e(run_id, step, type, body, i)
+)
+SELECT seq FROM head
+"""
 
 
-async def append(
+async def log(
     connection: Connection,
     tenant: Tenant,
     thread_id: ThreadId,
-    run_id: RunId,
-    first_seq: int,
-    entries: Sequence[Entry],
+    said: Sequence[tuple[RunId, Entry]],
     at: datetime,
-) -> None:
-    """Log events under numbers that this transaction has taken."""
-    await connection.execute(
-        insert(events),
-        [
-            {
-                "tenant": tenant,
-                "thread_id": thread_id,
-                "seq": first_seq + place,
-                "run_id": run_id,
-                "step": entry.step,
-                "ts": at,
-                "event_type": entry.event_type,
-                "body": entry.body,
-            }
-            for place, entry in enumerate(entries)
-        ],
+) -> int:
+    """Number events of a thread and log them; the first number. It takes the thread's head, the last lock,
+    and holds it until the commit.
+
+    Every command says something, so this is one statement, and the driver's.
+    """
+    first: int = await (await raw(connection)).fetchval(
+        _LOG,
+        tenant,
+        thread_id,
+        at,
+        [run_id for run_id, _ in said],
+        [one.step for _, one in said],
+        [one.event_type for _, one in said],
+        [one.body for _, one in said],
     )
+    return first
 
 
 async def next_seq(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> int:

@@ -160,6 +160,10 @@ WITH thread AS (
 ), claimed AS (
     UPDATE runs r SET status = 'running', attempt = r.attempt + 1, owner = $4,
         losses = r.losses + (locked.lost_owner IS NOT NULL)::int, dispatch_id = $6,
+        -- What its owner executed after the last checkpoint, as far as it was heard of.
+        lost_seconds = r.lost_seconds + coalesce((
+            SELECT greatest(0, extract(epoch FROM w.heartbeat_at - r.updated_at))
+            FROM workers w WHERE w.id = locked.lost_owner), 0),
         waiting_reason = NULL, waiting_message = NULL,
         -- A run's input is what it was started with: what comes later is in the log alone.
         input_from = coalesce(r.input_from, counted.from_seq),

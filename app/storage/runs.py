@@ -18,6 +18,7 @@ from app.domain.runs import (
     RunStatus,
     WaitingReason,
 )
+from app.domain.tickets import TicketKind, TicketStatus
 from app.storage.codec import run_of
 from app.storage.database import Connection, RawPool
 from app.storage.tables import runs, threads, tickets, workers
@@ -239,8 +240,10 @@ async def release(
 ) -> bool:
     """Give up ownership, so that another worker may claim at once; False when it was lost before.
 
-    A worker that failed over the run counts as lost over it.
+    A worker that failed over the run counts as lost over it. What it has executed since its last
+    checkpoint is kept.
     """
+    unsaved = func.extract("epoch", func.now() - runs.c.updated_at)
     result = await connection.execute(
         update(runs)
         .where(
@@ -249,7 +252,12 @@ async def release(
             runs.c.attempt == attempt,
             runs.c.status == RunStatus.RUNNING.value,
         )
-        .values(owner=None, losses=runs.c.losses + int(failed), updated_at=func.now())
+        .values(
+            owner=None,
+            losses=runs.c.losses + int(failed),
+            lost_seconds=runs.c.lost_seconds + func.greatest(0, unsaved),
+            updated_at=func.now(),
+        )
     )
     return result.rowcount == 1
 
@@ -291,10 +299,17 @@ async def orphans(
 async def unheard(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs that wait although a ticket of theirs was answered, or expired, `grace` ago; for the sweeper.
 
-    Found by their tickets, because a million runs may wait. One that waits for its agent's version
-    couldn't use the answer.
+    Found by their tickets, because a million runs may wait. One that waits for its agent's version, or to
+    be let go on beyond a limit, couldn't use the answer.
     """
     mine = (tickets.c.tenant == runs.c.tenant) & (tickets.c.run_id == runs.c.id)
+    about_limit = tickets.alias("about_limit")
+    held = exists().where(
+        about_limit.c.tenant == runs.c.tenant,
+        about_limit.c.run_id == runs.c.id,
+        about_limit.c.kind == TicketKind.LIMIT.value,
+        about_limit.c.status == TicketStatus.OPEN.value,
+    )
     return await _keys(
         connection,
         select(*_key_columns)
@@ -305,6 +320,7 @@ async def unheard(connection: Connection, *, grace: float, limit: int) -> list[R
             tickets.c.updated_at < func.now() - timedelta(seconds=grace),
             runs.c.status == RunStatus.WAITING.value,
             runs.c.waiting_reason != WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
+            ~held,
         )
         .order_by(tickets.c.updated_at)
         .limit(limit),
@@ -408,7 +424,9 @@ _STANDING = """
 SELECT r.status, r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
     OR r.waiting_reason <> 'agent_version_unavailable' AND EXISTS (
     SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
-        AND t.status IN ('decided', 'expired') AND t.applied_at IS NULL) AS has_answer
+        AND t.status IN ('decided', 'expired') AND t.applied_at IS NULL)
+    AND NOT EXISTS (SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
+        AND t.status = 'open' AND t.kind = 'limit') AS has_answer
 FROM runs r WHERE r.tenant = $1 AND r.id = $2
 """
 

@@ -8,6 +8,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     ForeignKeyConstraint,
     Identity,
     Index,
@@ -194,6 +195,8 @@ runs = Table(
     Column("started_at", _time),
     Column("finished_at", _time),
     Column("updated_at", _time, nullable=False, server_default=_now),
+    # What workers have executed after the last checkpoint that they lived to write; only ever grows.
+    Column("lost_seconds", Double, nullable=False, server_default=text("0")),
     # Counted here so that the row that an end has locked says whether the run may end.
     Column("unread_inputs", Integer, nullable=False, server_default=text("0")),
     Column("open_tasks", Integer, nullable=False, server_default=text("0")),

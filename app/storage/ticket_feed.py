@@ -14,8 +14,10 @@ from app.domain.decisions import Decision
 from app.domain.ids import Tenant
 from app.domain.tickets import NoticeKind, Ticket, TicketFilter
 from app.storage.database import Connection, Database
+from app.storage.decisions import decision_columns, decision_of
 from app.storage.tables import decisions, ticket_feed, tickets
-from app.storage.tickets import conditions, decision_columns, decision_of, ticket_of
+from app.storage.ticket_lists import conditions
+from app.storage.tickets import ticket_of
 
 _AT_ONCE = 1000
 _NEW = text("SELECT EXISTS (SELECT FROM ticket_feed WHERE tenant = :tenant AND number IS NULL)")

@@ -1,12 +1,15 @@
-"""Calls of open steps: what a takeover needs to know of each."""
+"""Calls of open steps: what a takeover, or an end at rest, needs to know of each."""
 
 from datetime import datetime
+
+from sqlalchemy import Text, cast, select
 
 from app.domain.ids import CallId, RunId, Tenant
 from app.domain.messages import ToolCall
 from app.domain.tool_calls import CallState, CallStatus, Effect, kept_from_json
-from app.storage.codec import parsed
-from app.storage.database import RawPool
+from app.storage.codec import Row, parsed
+from app.storage.database import Connection, RawPool
+from app.storage.tables import tool_calls
 
 _OPEN = """
 SELECT step_index, call_id, position, name, arguments, run_with, kept, status, effect, idempotency_key,
@@ -19,21 +22,32 @@ async def of_open_step(
     pool: RawPool, tenant: Tenant, run_id: RunId
 ) -> list[tuple[CallState, datetime | None]]:
     """The open step's calls in their order, with the time at which each was marked."""
-    return [
-        (
-            CallState(
-                call=ToolCall(CallId(row["call_id"]), row["name"], parsed(row["arguments"])),
-                step_index=row["step_index"],
-                position=row["position"],
-                status=CallStatus(row["status"]),
-                effect=Effect(row["effect"]),
-                idempotency_key=row["idempotency_key"],
-                run_with=parsed(row["run_with"]),
-                kept=None
-                if row["kept"] is None
-                else kept_from_json(row["name"], parsed(row["kept"])),
-            ),
-            row["started_at"],
-        )
-        for row in await pool.fetch(_OPEN, tenant, run_id)
-    ]
+    rows = await pool.fetch(_OPEN, tenant, run_id)
+    return [(_state_of(row), row["started_at"]) for row in rows]
+
+
+async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[CallState]:
+    """The same, under the locks of a command."""
+    # The one value that may be any JSON, text too: decoded once, whoever reads it.
+    arguments = cast(tool_calls.c.arguments, Text).label("arguments")
+    others = [column for column in tool_calls.c if column.name != "arguments"]
+    statement = (
+        select(*others, arguments)
+        .where(tool_calls.c.tenant == tenant, tool_calls.c.run_id == run_id)
+        .order_by(tool_calls.c.position)
+    )
+    return [_state_of(row) for row in (await connection.execute(statement)).mappings()]
+
+
+def _state_of(row: Row) -> CallState:
+    kept = row["kept"]
+    return CallState(
+        call=ToolCall(CallId(row["call_id"]), row["name"], parsed(row["arguments"])),
+        step_index=row["step_index"],
+        position=row["position"],
+        status=CallStatus(row["status"]),
+        effect=Effect(row["effect"]),
+        idempotency_key=row["idempotency_key"],
+        run_with=parsed(row["run_with"]),
+        kept=None if kept is None else kept_from_json(row["name"], parsed(kept)),
+    )

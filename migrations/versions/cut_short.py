@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0009"
-down_revision = "0011"
+down_revision = "0008"
 branch_labels = None
 depends_on = None
 

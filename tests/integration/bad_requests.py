@@ -90,7 +90,7 @@ def nested(levels: int) -> Any:
 
 NOT_BUILT = {
     "on_disconnect": "cancel",
-    "limits": {"steps": 3},
+    "limits": {"cost_usd": 3},
     "on_limit": "ask",
     "start_after": "2030-01-01T00:00:00Z",
     "webhook_ids": [],

@@ -1,12 +1,16 @@
 """A run goes on with the agent it was started with, or waits until that can be had again."""
 
+import asyncpg
 import pytest
 
 from app.domain.runs import Done, NaturalEnd, RunStatus, Waiting, WaitingReason
 from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Gate, in_order, turn
-from app.storage import runs
+from app.storage import deliveries, runs
+from app.storage.runs import RunKey
+from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, an_agent, of_type, replica, texts_of, types_of
+from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
 
 pytestmark = pytest.mark.anyio
@@ -122,6 +126,54 @@ async def test_a_run_that_waits_for_its_agent_can_be_cancelled(database_url: str
         following = await without.start("and now?", thread_id=run.thread_id)
         assert (await following.finished())[-1]["termination"] == {"type": "natural_end"}
     assert probe.handed == []
+
+
+UNHEARD = "UPDATE runs SET cancel_requested_at = now(), cancel_reason = 'unwanted' WHERE id = $1"
+IS_CLAIMED = "SELECT status = 'running' AND owner IS NOT NULL FROM runs WHERE id = $1"
+
+
+async def woken(house: Replica, run: Run) -> None:
+    async with house.database.transaction() as connection:
+        record = await runs.lock(connection, run.record.tenant, run.id)
+        assert record is not None
+        key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
+        await deliveries.enqueue(connection, key)
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+async def test_a_cancel_that_comes_while_an_agent_is_looked_for_takes_effect(
+    database_url: str, is_heard: bool
+) -> None:
+    """Between the claim and the commit that lets the run wait, with and without news of it."""
+    held, behind = Probe(name="probe", held=True), Probe(name="behind")
+    agent = an_agent(held.tool, behind.tool)
+    script = in_order(turn(held.call("c1"), behind.call("c2")))
+    async with replica(database_url, agent, script) as first:
+        run = await first.start()
+        await held.was_reached()
+        await first.kill()
+    slow = await asyncpg.connect(database_url)
+    try:
+        async with replica(database_url, an_agent(behind.tool), in_order(turn("next"))) as without:
+            run = without.same(run)
+            await waits_for_its_agent(without, run, 1)
+            async with slow.transaction():
+                await slow.execute("LOCK TABLE agents IN ACCESS EXCLUSIVE MODE")
+                await woken(without, run)
+                await eventually(lambda: without.database.hot.fetchval(IS_CLAIMED, run.id))
+                if is_heard:
+                    assert not (await run.cancel("unwanted")).is_settled
+                else:
+                    await slow.execute(UNHEARD, run.id)
+            said = await run.ended()
+            assert said[-1]["termination"] == {"type": "cancelled", "detail": "unwanted"}
+            assert texts_of(await run.log())[2:] == [("tool", INTERRUPTED), ("tool", INTERRUPTED)]
+            following = await without.start("and now?", thread_id=run.thread_id)
+            assert (await following.finished())[-1]["termination"] == {"type": "natural_end"}
+    finally:
+        await slow.close()
+    assert len(behind.handed) == 0
+    assert await broken_invariants(database_url) == {}
 
 
 async def test_a_run_keeps_its_agent_when_the_file_changes(database_url: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.control.decide import DecisionRequest, decide
+from app.control.answers import DecisionRequest
+from app.control.decide import decide
 from app.control.expire import look_at_the_clock
 from app.domain.decisions import Action, Answer
 from app.domain.errors import Refusal

@@ -10,7 +10,7 @@ from app.domain.errors import Gone
 from app.domain.events import RunStart, TextDelta
 from app.events.follow import check_cursor, newest, read_page
 from app.events.hub import LARGEST_BACKLOG
-from app.storage import events, hot, tickets
+from app.storage import decisions, events, hot, tickets
 from app.storage.database import Database
 from app.storage.notifications import listen
 from tests.support.following import NOW, come_to_rest, following, log_unheard, say, scope_of
@@ -63,10 +63,8 @@ async def test_readers_miss_nothing_while_many_write(database: Database) -> None
         async def elsewhere() -> None:
             for _ in range(30):
                 async with database.transaction() as connection:
-                    seq = await events.take_numbers(connection, run.tenant, run.thread_id, 1)
-                    await events.append(
-                        connection, run.tenant, run.thread_id, run.id, seq, deltas("x"), NOW()
-                    )
+                    said = [(run.id, entry) for entry in deltas("x")]
+                    await events.log(connection, run.tenant, run.thread_id, said, NOW())
                 voices.hub.hint((run.tenant, run.thread_id))
 
         async def read(after: int) -> list[int]:
@@ -196,7 +194,7 @@ async def test_a_stream_stays_open_for_an_answer_that_is_yet_to_be_used(
     async with writing(database) as voices:
         await come_to_rest(voices, run, suspended(), ticket)
         async with database.transaction() as connection:
-            await tickets.decide(connection, run.tenant, ticket.key, decision)
+            await decisions.decide(connection, run.tenant, ticket.key, decision)
         async with following(database, voices, scope_of(run, run.id), heartbeat=0.1) as reader:
             await reader.until(2)
             await reader.silence()

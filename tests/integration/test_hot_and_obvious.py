@@ -38,7 +38,7 @@ STEPS = 60
 CREATED = RunCreated("clerk", "created", 0, [])
 FIRST = (CREATED, RunStart({"run_id": "its own"}))
 _TABLES = ("threads", "runs", "messages", "inputs", "tool_calls", "events", "event_heads")
-_NOT_COMPARED = ["tenant", "created_at", "updated_at", "started_at", "ts"]
+_NOT_COMPARED = ["tenant", "created_at", "updated_at", "started_at", "ts", "lost_seconds"]
 
 
 @pytest.fixture
@@ -120,14 +120,14 @@ class Twins:
                 thread = await threads.lock(connection, tenant, run.thread_id)
                 assert thread is not None
                 occupied = thread.open_run_id is not None
-                seq = await events.take_numbers(connection, tenant, run.thread_id, 1)
+                seq = await events.next_seq(connection, tenant, run.thread_id)
                 mine = replace(run, tenant=tenant)
                 await runs.insert_created(
                     connection, mine, admitted=not occupied, events_from=seq, at=at
                 )
                 await inputs.queue(connection, tenant, run.thread_id, run.id, waiting)
-                created = spoken(CREATED, step=None)
-                await events.append(connection, tenant, run.thread_id, run.id, seq, created, at)
+                created = [(run.id, entry) for entry in spoken(CREATED, step=None)]
+                assert await events.log(connection, tenant, run.thread_id, created, at) == seq
                 changed = {"queue_length": thread.queue_length + 1}
                 await threads.change(
                     connection,

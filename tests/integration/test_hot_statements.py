@@ -65,10 +65,8 @@ async def stand_in_line(database: Database, run: NewRun, *, admitted: bool = Tru
         )
         waiting = [(InputId(new_id()), message) for message in run.messages]
         await inputs.queue(connection, run.tenant, run.thread_id, run.id, waiting)
-        await events.take_numbers(connection, run.tenant, run.thread_id, 1)
-        await events.append(
-            connection, run.tenant, run.thread_id, run.id, 1, deltas("created"), NOW()
-        )
+        said = [(run.id, entry) for entry in deltas("created")]
+        await events.log(connection, run.tenant, run.thread_id, said, NOW())
 
 
 @asynccontextmanager
@@ -331,10 +329,8 @@ async def test_numbers_have_no_gap_whoever_else_writes(database: Database, pool:
 
     async def say_by_command(text: str) -> None:
         async with database.transaction() as connection:
-            first = await events.take_numbers(connection, run.tenant, run.thread_id, 1)
-            await events.append(
-                connection, run.tenant, run.thread_id, run.id, first, deltas(text), NOW()
-            )
+            said = [(run.id, entry) for entry in deltas(text)]
+            await events.log(connection, run.tenant, run.thread_id, said, NOW())
 
     async def save() -> None:
         assert await hot.checkpoint(pool, [(checkpoint_of(run), deltas("saved"))], NOW())

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.control import rules
-from app.control.decide import DecisionRequest
+from app.control.answers import DecisionRequest
 from app.domain.decisions import Action, Answer
 from app.domain.errors import Invalid, NotFound
 from app.domain.ids import AgentId, CallId, RuleId

@@ -18,7 +18,7 @@ from app.events import writer
 from app.events.frames import Frame
 from app.events.hub import Subscription
 from app.events.writer import STEP_PATIENCE
-from app.storage import messages, runs, tickets
+from app.storage import decisions, messages, runs, tickets
 from app.storage.database import Database, DatabaseOptions, RawConnection
 from tests.support.forwarders import Forwarder, forwarding
 from tests.support.rows import contents
@@ -300,7 +300,7 @@ async def test_a_run_does_not_sleep_over_an_answer(database: Database) -> None:
     async with database.transaction() as connection:
         assert await runs.lock(connection, run.tenant, run.id) is not None
         await tickets.open_all(connection, run.tenant, [ticket])
-        await tickets.decide(connection, run.tenant, ticket.key, decision)
+        await decisions.decide(connection, run.tenant, ticket.key, decision)
     async with writing(database) as voices:
         journal, _ = voices.of(run)
         ears = voices.listen(run)

@@ -28,8 +28,8 @@ _OF_A_STEP = {
     "inference_complete",
     "step_end",
 }
-_UNCOUNTED_ENDS = {"agent_version_unavailable"}
-"""Reasons to wait that leave a step to be begun again under its number."""
+_UNCOUNTED_ENDS = {"agent_version_unavailable", "limit_reached"}
+"""Why a run may wait that leaves a step to be begun again under its number."""
 
 
 def check_thread(events: Sequence[Event]) -> None:
@@ -102,6 +102,7 @@ class _RunOrder:
         self._step: int | None = None
         self._completed = 0
         self._may_repeat = False
+        self._is_stateless = False
         self._inferred = False
         self._cancel_wished = False
         self._is_unsettled = False
@@ -133,8 +134,9 @@ class _RunOrder:
             "another step"
         )
         assert kind not in _OF_A_STEP or self._step is not None, f"{kind} outside a step"
-        stateless = self._last == "step_end" and self._may_repeat
-        assert not stateless or kind == "run_finish", "a step that ended without the state"
+        assert not self._is_stateless or kind in ("state_snapshot", "run_finish"), (
+            "a step that ended without the state"
+        )
         handle = getattr(self, f"_{kind}", None)
         if handle is not None:
             handle(event)
@@ -172,8 +174,11 @@ class _RunOrder:
         suspended = event["termination"]["type"] == "suspended"
         assert suspended == (waiting is not None), "what finish?"
         assert suspended or event.get("result") is not None, "an end without a result"
-        if waiting is None or waiting["reason"] not in _UNCOUNTED_ENDS:
+        rests_for = set() if waiting is None else {waiting.get("reason"), waiting.get("message")}
+        if "agent_version_unavailable" not in rests_for:
             assert self._last == "state_snapshot", "no state before the finish"
+        if not rests_for & _UNCOUNTED_ENDS:
+            assert not self._is_stateless, "a step that ended without the state"
             self._may_repeat = False
             failed = event["termination"]["type"] == "error"
             assert failed or not self._is_unsettled, "a call without result"
@@ -182,6 +187,7 @@ class _RunOrder:
             # An answer that came before the finish was numbered first, and is seen before it.
             assert {ticket["id"] for ticket in waiting["tickets"]} == still_open, "which tickets?"
         self._phase = _Phase.AT_REST if suspended else _Phase.OVER
+        self._is_stateless = False
 
     def _step_start(self, event: Event) -> None:
         assert self._step is None, "a step within a step"
@@ -197,8 +203,8 @@ class _RunOrder:
 
     def _step_end(self, _: Event) -> None:
         self._is_unsettled = self._inferred and _Call.READY in self._calls.values()
-        # A step that rests for want of its agent is begun again: nothing of it is counted yet.
-        self._may_repeat = self._last != "state_snapshot"
+        # A step that rests without being complete is begun again: nothing of it is counted yet.
+        self._may_repeat = self._is_stateless = self._last != "state_snapshot"
         self._completed = self._step or 0
         self._step = None
 

@@ -12,8 +12,9 @@ from app.agents.catalog import Catalog
 from app.agents.roster import Roster
 from app.backends.registry import Backends
 from app.clock import SystemClock, new_id, pause
+from app.control.answers import DecisionRequest
 from app.control.cancel import CancelAnswer, cancel
-from app.control.decide import Decided, DecisionRequest
+from app.control.decide import Decided
 from app.control.desk import Desk, Limits
 from app.control.errands import run_errand
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
@@ -33,6 +34,7 @@ from app.domain.errands import Errand
 from app.domain.ids import AgentId, MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.inference import NO_OPTIONS, InferenceOptions, RetryPolicy
 from app.domain.json_values import Json, JsonObject
+from app.domain.limits import OnLimit, limits_in_request
 from app.domain.messages import LoggedMessage, Message, Role, Text
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
 from app.domain.runs import RunRecord
@@ -303,6 +305,8 @@ class Replica:
         overrides: InferenceOptions = NO_OPTIONS,
         frontend_tools: Sequence[JsonObject] = (),
         on_active: OnActive = OnActive.ENQUEUE,
+        limits: JsonObject | None = None,
+        on_limit: OnLimit = OnLimit.STOP,
     ) -> "Run":
         """Start a run, claimed by this replica or left to whoever gets its delivery."""
         request = StartRequest(
@@ -316,6 +320,7 @@ class Replica:
             digest=str(len(text)),
             overrides=overrides,
             frontend_tools=tuple(frontend_tools),
+            limits=limits_in_request(limits or {}, on_limit),
         )
         worker = self.worker if here else None
         started = await start_run(self.desk, worker, ANN, request)

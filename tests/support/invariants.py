@@ -62,7 +62,9 @@ _BROKEN = {
         GROUP BY m.tenant, m.thread_id, m.produced_by_run, m.step_index, m.tool_call_id
         HAVING count(*) > 1 + (SELECT count(*) FROM tickets t WHERE t.tenant = m.tenant
             AND t.run_id = m.produced_by_run AND t.step_index = m.step_index
-            AND t.call_id = m.tool_call_id)""",
+            AND t.call_id = m.tool_call_id)
+            + (SELECT count(*) FROM tickets t WHERE t.tenant = m.tenant
+            AND t.run_id = m.produced_by_run AND t.kind = 'limit')""",
     "a run miscounts what it hasn't read": """
         SELECT r.id::text FROM runs r WHERE r.unread_inputs <> (SELECT count(*) FROM inputs i
             WHERE i.tenant = r.tenant AND i.run_id = r.id AND i.status = 'pending')""",

@@ -35,7 +35,7 @@ from app.domain.runs import (
 )
 from app.domain.tasks import TaskStatus
 from app.domain.tickets import Ticket, TicketStatus
-from app.domain.tool_calls import INTERRUPTED, ToolResult
+from app.domain.tool_calls import INTERRUPTED, CallState, ToolResult
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun, Start
@@ -172,10 +172,11 @@ class MemoryHouse(MemoryRows):
 
     def _end_at_rest(self, reason: str | None) -> None:
         record, termination = self.record, Cancelled(reason)
-        asked = [ticket for ticket in self.unsettled() if ticket.call_id is not None]
+        kept = sorted(self.calls.values(), key=lambda each: each[0].position)
+        left = [state for state, _ in kept if not state.is_answered]
         first = len(self.log) + 1
         answers = [
-            LoggedMessage(first + place, _interrupted(ticket)) for place, ticket in enumerate(asked)
+            LoggedMessage(first + place, _interrupted(state)) for place, state in enumerate(left)
         ]
         made = materialize_output(
             answers,
@@ -186,7 +187,7 @@ class MemoryHouse(MemoryRows):
         )
         self.append([entry.message for entry in made.messages])
         self.calls, self.inputs = {}, []
-        self.mark_applied([one.key for one in asked if one.decision is not None])
+        self.mark_applied([one.key for one in self.unsettled() if one.decision is not None])
         self.void_open()
         self.record = replace(
             self.record,
@@ -251,7 +252,6 @@ class MemoryHouse(MemoryRows):
         return ending
 
 
-def _interrupted(ticket: Ticket) -> Message:
-    assert ticket.call_id is not None
-    result = ToolResult.error(ticket.tool_name, INTERRUPTED)
-    return result.as_message(MessageId(new_id()), ticket.call_id)
+def _interrupted(state: CallState) -> Message:
+    result = ToolResult.error(state.call.name, INTERRUPTED)
+    return result.as_message(MessageId(new_id()), state.call.id, state.run_with)

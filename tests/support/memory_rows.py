@@ -11,7 +11,7 @@ from app.domain.ids import ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Message
 from app.domain.runs import Done, Running, RunRecord
-from app.domain.tickets import Ticket, TicketStatus
+from app.domain.tickets import Ticket, TicketStatus, can_go_on
 from app.domain.tool_calls import CallState, CallStatus
 from tests.support.event_order import Event
 from tests.support.thread_rows import Rows
@@ -79,11 +79,9 @@ class MemoryRows:
     def unsettled(self) -> list[Ticket]:
         return [ticket for ticket in self.tickets.values() if ticket.is_unsettled]
 
-    def has_answer(self, applied: Sequence[TicketKey]) -> bool:
-        return any(
-            one.status is TicketStatus.DECIDED and one.key not in applied
-            for one in self.unsettled()
-        )
+    def has_answer(self, checkpoint: Checkpoint) -> bool:
+        unused = [one for one in self.unsettled() if one.key not in checkpoint.applied]
+        return can_go_on([*unused, *checkpoint.opened])
 
     async def rows(self) -> Rows:
         calls = sorted(self.calls.values(), key=lambda kept: kept[0].position)

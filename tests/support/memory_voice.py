@@ -52,7 +52,7 @@ class MemoryVoice:
         ):
             self._lose()
             raise OwnershipLost(checkpoint.run_id)
-        if isinstance(checkpoint.state, Waiting) and self.rows.has_answer(checkpoint.applied):
+        if isinstance(checkpoint.state, Waiting) and self.rows.has_answer(checkpoint):
             return DecidedMeanwhile()
         self.rows.write(checkpoint)
         said, self.pending = self.pending, []

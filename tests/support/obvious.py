@@ -193,9 +193,7 @@ async def checkpoint(
                 continue
             if not isinstance(one.state, Running):
                 await checkpoints.silence(connection, one)
-            first = await events.take_numbers(connection, one.tenant, one.thread_id, len(entries))
-            await events.append(
-                connection, one.tenant, one.thread_id, one.run_id, first, entries, at
-            )
+            said = [(one.run_id, entry) for entry in entries]
+            first = await events.log(connection, one.tenant, one.thread_id, said, at)
             written[index] = Written(first, saved.unread_inputs, saved.open_tasks)
     return written

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from app.agents.catalog import Catalog
 from app.agents.roster import Roster
 from app.clock import SystemClock, new_id, pause
+from app.control.answers import DecisionRequest
 from app.control.cancel import cancel
-from app.control.decide import DecisionRequest, decide
+from app.control.decide import decide
 from app.control.desk import Desk, Limits
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
 from app.control.start import ToExecute, start

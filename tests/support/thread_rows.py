@@ -146,6 +146,7 @@ _CHANCE = {
     "idempotency_key",
     "session_id",
     "active_ms",
+    "lost_ms",
 }
 
 

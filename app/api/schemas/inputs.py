@@ -1,12 +1,13 @@
 """Inputs, as clients send them and see them wait."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, model_validator
 from pydantic.config import JsonDict
 
 from app.api.schemas.common import Answer, Request, Str, Time, Uuid
+from app.api.schemas.limits import Limited
 from app.api.schemas.messages import NewMessage
 from app.control.inputs import Accepted, InputMode
 from app.domain.inputs import Input
@@ -18,9 +19,7 @@ _EXAMPLE: JsonDict = {
 }
 
 
-class InputsIn(Request):
-    """Messages for a run that is there already, or for a new one behind it."""
-
+class _Messages(Limited):
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
 
     messages: list[NewMessage] = Field(min_length=1, max_length=1000)
@@ -37,7 +36,17 @@ class InputsIn(Request):
     )
 
 
-class ThreadMessagesIn(InputsIn):
+class InputsIn(_Messages):
+    """Messages for a run that is there already, or for a new one behind it."""
+
+    @model_validator(mode="after")
+    def _limits_are_of_a_new_run(self) -> Self:
+        if self.limits is not None and self.mode is InputMode.STEER:
+            raise ValueError("`limits` are those of a run that is started, and `steer` starts none")
+        return self
+
+
+class ThreadMessagesIn(_Messages):
     """Messages for the run that occupies a thread, or for a new one."""
 
     agent_id: Str | None = Field(

@@ -139,7 +139,7 @@ class MessageOut(Answer):
     ran_with: dict[str, Any] | None = Field(
         None, description="On a tool's result: the arguments that a person had edited."
     )
-    cut_short: Literal["cancelled", "failed"] | None = Field(
+    cut_short: Literal["cancelled", "failed", "stopped"] | None = Field(
         None, description="On an assistant's message: why it stops in the middle."
     )
     rolled_back_by: str | None = Field(

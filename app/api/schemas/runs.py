@@ -7,6 +7,7 @@ from pydantic.config import JsonDict
 
 from app.agents.entries import MOST_SECONDS
 from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
+from app.api.schemas.limits import Limited, RunLimitsOut, UsedOut, run_limits_out, used_out
 from app.api.schemas.messages import MessageOut, NewMessage
 from app.api.schemas.overrides import OverridesIn
 from app.api.schemas.tickets import DecisionResultOut, TicketOut
@@ -63,7 +64,7 @@ def _all_different(tools: list[FrontendToolIn]) -> list[FrontendToolIn]:
     return tools
 
 
-class StartIn(Request):
+class StartIn(Limited):
     """What to run, on which thread, with which messages."""
 
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
@@ -117,8 +118,8 @@ class StartIn(Request):
 
     def fingerprint(self) -> str:
         """The same for a repetition of this request, whatever order its fields came in."""
-        body = self.model_dump(mode="json", exclude={"run_id"})
-        for name in ("overrides", "frontend_tools", "ticket_policy"):
+        body = {**self.model_dump(mode="json", exclude={"run_id"}), "limits": self.asked}
+        for name in ("overrides", "frontend_tools", "ticket_policy", "limits", "on_limit"):
             # A field that came later counts only when it is used: older requests keep their fingerprint.
             if not body[name]:
                 del body[name]
@@ -174,6 +175,8 @@ class RunOut(Answer):
     steps: int
     input_tokens: int
     output_tokens: int
+    limits: RunLimitsOut | None = Field(description="null when it was started without any.")
+    used: UsedOut
     metadata: dict[str, Any]
     started_by: str
     attempt: int
@@ -221,6 +224,8 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         steps=record.steps,
         input_tokens=record.usage.input_tokens,
         output_tokens=record.usage.output_tokens,
+        limits=run_limits_out(record),
+        used=used_out(record),
         metadata=dict(record.metadata),
         started_by=record.started_by,
         attempt=record.attempt,
@@ -269,7 +274,9 @@ class CancelIn(Request):
     reason: Str | None = Field(None, max_length=2000)
 
 
-class RetryIn(Request):
+class RetryIn(Limited):
+    """Without limits of its own the new run has those that the failed one was started with."""
+
     agent_version: VersionOfAgent = Field(
         VersionOfAgent.SAME,
         description="`same`: the version that failed; `current`: the one that there is now.",

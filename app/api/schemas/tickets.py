@@ -7,7 +7,8 @@ from pydantic.config import JsonDict
 
 from app.api.schemas.common import Answer, JsonValue, Metadata, Request, Str, Time
 from app.api.schemas.messages import MessageOut, message_out
-from app.control.decide import REFUSED_ID, DecisionRequest, DecisionResult
+from app.control.answers import DecisionRequest, DecisionResult
+from app.control.refused_answers import REFUSED_ID
 from app.control.tickets import TicketPage
 from app.domain.decisions import Action, Decision
 from app.domain.decisions import Answer as Given

@@ -1,0 +1,33 @@
+"""Answers as they are asked for, and what each has come to."""
+
+from dataclasses import dataclass
+
+from app.domain.decisions import Answer, Decision
+from app.domain.remembered_rules import Remember, RememberedRule
+from app.domain.tickets import Ticket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRequest:
+    """One answer of a batch. `ticket` is a ticket's name in the run, its own id, or its call's id."""
+
+    ticket: str
+    answer: Answer
+    decision_id: str | None
+    args_digest: str | None
+    remember: Remember | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionResult:
+    ticket: Ticket
+    decision: Decision
+    is_duplicate: bool = False
+    votes_missing: int = 0
+    """People who have to give the same answer before it counts."""
+    rule: RememberedRule | None = None
+    """What the answer means for calls to come."""
+
+    @property
+    def counts(self) -> bool:
+        return self.votes_missing == 0

@@ -1,0 +1,66 @@
+"""Limits as plain values: what counts by now, what an approval grants, and what a request may ask for."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from app.api.schemas.inputs import InputsIn, ThreadMessagesIn
+from app.api.schemas.runs import StartIn
+from app.domain.limit_tickets import proposed_raise
+from app.domain.limits import Limit, OnLimit, RunLimits, limits_to_json
+
+START: dict[str, Any] = {"agent_id": "a", "messages": [{"role": "user", "content": "go"}]}
+SAID: dict[str, Any] = {"messages": START["messages"]}
+
+
+def test_a_raise_adds_to_what_counts_by_now() -> None:
+    limits = RunLimits({Limit.STEPS: 2, Limit.TOKENS: 10}, OnLimit.ASK)
+    raised = limits.raised_by(Limit.STEPS, 3).raised_by(Limit.STEPS, 1)
+    assert limits_to_json(raised) == {"steps": 6, "tokens": 10}
+    assert limits_to_json(limits) == {"steps": 2, "tokens": 10}
+
+
+@pytest.mark.parametrize(
+    ("own_size", "allowed", "used", "proposed"),
+    [(10, 10, 10, 10), (10, 10, 43, 40), (10, 10, 40, 40), (10, 50, 50, 10), (0.5, 0.5, 0.7, 0.5)],
+)
+def test_what_an_approval_grants_always_leaves_room(
+    own_size: float, allowed: float, used: float, proposed: float
+) -> None:
+    assert proposed_raise(own_size, allowed, used) == proposed
+    assert allowed + proposed > used
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"limits": {"steps": 0}},
+        {"limits": {"steps": 1.5}},
+        {"limits": {"tokens": -1}},
+        {"limits": {"tool_calls": True}},
+        {"limits": {"wall_seconds": 0}},
+        {"limits": {"cost_usd": 1}},
+        {"on_limit": "ask"},
+        {"limits": {}, "on_limit": "stop"},
+        {"limits": {"steps": 1}, "on_limit": "beg"},
+    ],
+)
+def test_limits_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        StartIn.model_validate(START | wrong)
+
+
+def test_only_a_run_that_is_started_has_limits() -> None:
+    limits = {"limits": {"steps": 1}}
+    with pytest.raises(ValidationError):
+        InputsIn.model_validate(SAID | limits | {"mode": "steer"})
+    accepted = ThreadMessagesIn.model_validate(SAID | limits | {"mode": "steer"})
+    assert accepted.wanted_limits() == {"limits": {"steps": 1}, "on_limit": "stop"}
+
+
+def test_limits_tell_requests_apart_and_their_absence_changes_no_fingerprint() -> None:
+    plain, empty = StartIn.model_validate(START), StartIn.model_validate(START | {"limits": {}})
+    one, other = (StartIn.model_validate(START | {"limits": {"steps": n}}) for n in (1, 2))
+    assert plain.fingerprint() == empty.fingerprint()
+    assert len({plain.fingerprint(), one.fingerprint(), other.fingerprint()}) == 3
