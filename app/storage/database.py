@@ -195,10 +195,12 @@ class Database:
                 await _close(pool, patience=CLOSING)
 
     async def ping(self) -> None:
-        """Raises one of `DATABASE_AWAY` when the server doesn't answer, or wouldn't let us write."""
+        """Raises one of `DATABASE_AWAY` when the server doesn't answer, or doesn't let us work."""
         if await self.hot.fetchval("SELECT current_setting('transaction_read_only') = 'on'"):
             self.hot.distrust()
             raise DatabaseAway("the server takes no writes", Reason.READ_ONLY)
+        if (reason := self._outages.lately()) is not None:
+            raise DatabaseAway("it is there, and others have failed a moment ago", reason)
 
     async def listener(self) -> RawConnection:
         """A connection outside of the pools, for LISTEN or for another loop; whoever asked closes it."""

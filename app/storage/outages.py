@@ -50,6 +50,8 @@ _REASONS: tuple[tuple[type[Exception], Reason], ...] = (
     (asyncpg.TransactionRollbackError, Reason.LOCKED),
     (TimeoutError, Reason.SILENT),
 )
+_HARD_TO_SEE = frozenset({Reason.DISK_FULL, Reason.BUSY, Reason.TOO_MANY_CONNECTIONS})
+"""A full disk has room for small things, and a crowded pool for one who comes at the right moment."""
 _SENTENCES = {
     Reason.READ_ONLY: "takes no writes",
     Reason.DISK_FULL: "has no room left",
@@ -88,6 +90,7 @@ class Outages:
         self._unsaid: dict[Reason, int] = {}
         self._began_at: float | None = None
         self._failed_at = 0.0
+        self._hard: tuple[Reason, float] | None = None
 
     def failed(self, error: BaseException) -> Reason:
         """Note that a statement failed of something that passes."""
@@ -95,6 +98,8 @@ class Outages:
         telemetry.database_failures.labels(reason.value).inc()
         now = self._clock()
         self._failed_at = now
+        if reason in _HARD_TO_SEE:
+            self._hard = (reason, now)
         if self._began_at is None:
             self._began_at = now
         self._unsaid[reason] = self._unsaid.get(reason, 0) + 1
@@ -107,6 +112,13 @@ class Outages:
                 failures=self._unsaid.pop(reason),
             )
         return reason
+
+    def lately(self) -> Reason | None:
+        """What others have suffered from a moment ago, and whoever just looks may not."""
+        if self._hard is None:
+            return None
+        reason, at = self._hard
+        return reason if self._clock() - at < OVER_AFTER else None
 
     def worked(self) -> None:
         """Note that a statement succeeded; others may go on failing, of a full disk for one."""

@@ -60,6 +60,19 @@ def test_the_log_hears_of_an_outage_now_and_then_and_of_its_end() -> None:
     ]
 
 
+def test_what_others_suffer_from_is_remembered_while_one_who_looks_would_not_see_it() -> None:
+    clock = Clock()
+    noted = Outages(clock)
+    seen = [noted.lately()]
+    for error in (TimeoutError(), asyncpg.DiskFullError("no space left"), DatabaseBusy("all")):
+        noted.failed(error)
+        noted.worked()
+        seen.append(noted.lately())
+    clock.now += OVER_AFTER
+    seen.append(noted.lately())
+    assert seen == [None, None, Reason.DISK_FULL, Reason.BUSY, None]
+
+
 @pytest.mark.parametrize(
     ("url", "place"),
     [
