@@ -12,7 +12,7 @@ from app.control.reading import thread_not_found
 from app.domain.ids import ThreadId
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord
-from app.storage import runs, threads
+from app.storage import line, runs, threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ async def cancel_thread(
         thread = await threads.lock(connection, tenant, thread_id)
         if thread is None:
             raise thread_not_found(thread_id)
-        before = await runs.lock_unfinished(connection, tenant, thread_id)
+        before = await line.lock_unfinished(connection, tenant, thread_id)
         interrupted = [
             await wish(transaction, principal, thread, record, reason)
             for record in reversed(before)

@@ -18,7 +18,7 @@ from app.domain.ids import InputId, RunId, ThreadId
 from app.domain.inputs import Input, in_new_order, runs_in_order
 from app.domain.principals import Principal, Scope
 from app.events.outgoing import Transaction
-from app.storage import inputs, runs, threads
+from app.storage import line, threads, unread
 
 
 async def reorder(
@@ -43,13 +43,13 @@ async def reorder(
             raise thread_not_found(thread_id)
         for seen in wanted:
             require_pending(await find_untaken(connection, tenant, thread, seen))
-        before = await inputs.waiting(connection, tenant, thread_id)
+        before = await unread.waiting(connection, tenant, thread_id)
         after = in_new_order(before, named)
-        line = dict(await runs.line(connection, tenant, thread_id))
-        places = _places(after, line)
+        places_before = dict(await line.runs_in_line(connection, tenant, thread_id))
+        places = _places(after, places_before)
         for run_id, place in places.items():
-            if line[run_id] != place:
-                await runs.take_place(connection, tenant, run_id, place)
+            if places_before[run_id] != place:
+                await line.take_place(connection, tenant, run_id, place)
         moved = {new.id for old, new in zip(before, after, strict=True) if old.id != new.id}
         reordered = [
             replace(
@@ -61,23 +61,23 @@ async def reorder(
         ]
         for each in reordered:
             if each.id in moved:
-                await inputs.move(connection, tenant, each)
+                await unread.move(connection, tenant, each)
         await _tell(transaction, principal, thread_id, reordered, moved)
         await settle(connection, principal, once, reordered)
     return reordered
 
 
-def _places(after: Sequence[Input], line: Mapping[RunId, int]) -> dict[RunId, int]:
+def _places(after: Sequence[Input], before: Mapping[RunId, int]) -> dict[RunId, int]:
     """Where each run that reads something stands in line from now on: on one of the same places."""
     order = runs_in_order(after)
-    if order is None or any(run_id not in line for run_id in order[1:]):
+    if order is None or any(run_id not in before for run_id in order[1:]):
         raise Invalid(
             "order_impossible",
             "The messages of one run are read together, and those of the run that occupies the thread "
             "before all others. Name all the messages of a run that is to be moved.",
         )
-    in_line = [run_id for run_id in order if run_id in line]
-    return dict(zip(in_line, sorted(line[run_id] for run_id in in_line), strict=True))
+    in_line = [run_id for run_id in order if run_id in before]
+    return dict(zip(in_line, sorted(before[run_id] for run_id in in_line), strict=True))
 
 
 def _with_positions(after: Sequence[Input]) -> list[Input]:
@@ -97,8 +97,8 @@ async def _tell(
     moved: set[InputId],
 ) -> None:
     """Each run whose messages have moved says how they stand now."""
-    line = await runs.line(transaction.connection, principal.tenant, thread_id)
-    positions = {run_id: place for place, (run_id, _) in enumerate(line, 1)}
+    in_line = await line.runs_in_line(transaction.connection, principal.tenant, thread_id)
+    positions = {run_id: place for place, (run_id, _) in enumerate(in_line, 1)}
     for run_id in dict.fromkeys(each.run_id for each in reordered if each.id in moved):
         ids = [str(each.id) for each in reordered if each.run_id == run_id]
         event = InputsReordered(ids, positions.get(run_id, 0))

@@ -19,7 +19,7 @@ from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord, RunStatus
 from app.domain.threads import Thread
-from app.storage import inputs, runs, threads
+from app.storage import runs, threads, unread
 from app.storage.database import Connection
 
 
@@ -39,7 +39,7 @@ async def waiting_page(
     async with desk.database.reading() as connection:
         if await threads.get(connection, principal.tenant, thread_id) is None:
             raise thread_not_found(thread_id)
-        return await inputs.waiting(
+        return await unread.waiting(
             connection, principal.tenant, thread_id, after=after, limit=limit
         )
 
@@ -58,7 +58,7 @@ async def past_page(
     async with desk.database.reading() as connection:
         if await threads.get(connection, principal.tenant, thread_id) is None:
             raise thread_not_found(thread_id)
-        return await inputs.page(
+        return await unread.page(
             connection, principal.tenant, thread_id, status, after=after, limit=limit
         )
 
@@ -69,7 +69,7 @@ async def read(desk: Desk, principal: Principal, thread_id: ThreadId, input_id: 
     async with desk.database.reading() as connection:
         if await threads.get(connection, principal.tenant, thread_id) is None:
             raise thread_not_found(thread_id)
-        found = await inputs.find(connection, principal.tenant, thread_id, input_id)
+        found = await unread.find(connection, principal.tenant, thread_id, input_id)
     if found is None:
         raise _not_found(input_id)
     return found
@@ -103,7 +103,7 @@ async def take_back(
                     transaction, principal, thread, record, "Its only message was taken back."
                 )
             else:
-                await inputs.remove(connection, tenant, record.id, found.id)
+                await unread.remove(connection, tenant, record.id, found.id)
         await settle(connection, principal, once, None)
 
 
@@ -131,7 +131,7 @@ async def rewrite(
             message=replace(message, id=found.message.id),
             revision=found.revision + 1,
         )
-        await inputs.rewrite(connection, tenant, rewritten)
+        await unread.rewrite(connection, tenant, rewritten)
         changed = InputChanged(found.id, found.message.id, rewritten.revision)
         transaction.say(tenant, thread_id, found.run_id, changed)
         await settle(connection, principal, once, rewritten)
@@ -141,7 +141,7 @@ async def rewrite(
 async def find_untaken(connection: Connection, tenant: Tenant, thread: Thread, seen: Seen) -> Input:
     """A message that nobody has taken nor takes before the commit, if it is as it was seen; the caller
     has locked its thread."""
-    found = await inputs.find(connection, tenant, thread.id, seen.input_id)
+    found = await unread.find(connection, tenant, thread.id, seen.input_id)
     if found is None:
         raise _not_found(seen.input_id)
     if found.status is InputStatus.CONSUMED:

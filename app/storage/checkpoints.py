@@ -35,6 +35,7 @@ from app.storage import (
     children,
     deliveries,
     inputs,
+    line,
     messages,
     rollbacks,
     runs,
@@ -229,10 +230,10 @@ async def _admit_next(
     connection: Connection, checkpoint: Checkpoint, queue_length: int
 ) -> dict[str, Any]:
     """Hand the thread to the run that has queued for it longest, in the same transaction."""
-    waiting = await runs.next_in_line(connection, checkpoint.tenant, checkpoint.thread_id)
+    waiting = await line.next_in_line(connection, checkpoint.tenant, checkpoint.thread_id)
     if waiting is None:
         return {"open_run_id": None}
-    await runs.mark_admitted(connection, waiting)
+    await line.mark_admitted(connection, waiting)
     await deliveries.enqueue(connection, waiting)
     return {"open_run_id": waiting.run_id, "queue_length": queue_length - 1}
 

@@ -51,24 +51,6 @@ async def lock(connection: Connection, tenant: Tenant, run_id: RunId) -> RunReco
     return None if row is None else run_of(row)
 
 
-async def lock_unfinished(
-    connection: Connection, tenant: Tenant, thread_id: ThreadId
-) -> list[RunRecord]:
-    """The runs of a thread that haven't ended, in the order of their places; the caller holds the
-    thread's lock."""
-    statement = (
-        select(runs)
-        .where(
-            runs.c.tenant == tenant,
-            runs.c.thread_id == thread_id,
-            runs.c.status != RunStatus.DONE.value,
-        )
-        .order_by(PLACE)
-        .with_for_update(key_share=True)
-    )
-    return [run_of(row) for row in (await connection.execute(statement)).mappings()]
-
-
 async def see_one_instant(connection: Connection) -> None:
     """Let all statements of this transaction see the same state; to be its first one."""
     await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
@@ -124,66 +106,6 @@ async def insert_created(
         .on_conflict_do_nothing(index_elements=["tenant", "id"])
     )
     return result.rowcount == 1
-
-
-PLACE = func.coalesce(runs.c.place, runs.c.events_from)
-"""Where a run stands on its thread: behind every run with a lesser place.
-
-As its first event was numbered, which the thread's lock orders (clocks may disagree), unless it was given
-another run's place.
-"""
-
-
-async def line(
-    connection: Connection, tenant: Tenant, thread_id: ThreadId
-) -> list[tuple[RunId, int]]:
-    """The runs that queue for a thread, with their places, in order; the caller holds its lock."""
-    statement = (
-        select(runs.c.id, PLACE.label("place"))
-        .where(
-            runs.c.tenant == tenant,
-            runs.c.thread_id == thread_id,
-            runs.c.status == RunStatus.CREATED.value,
-            ~runs.c.admitted,
-        )
-        .order_by(PLACE)
-    )
-    return [(RunId(row.id), row.place) for row in await connection.execute(statement)]
-
-
-async def take_place(connection: Connection, tenant: Tenant, run_id: RunId, place: int) -> None:
-    """Stand elsewhere in line; the caller holds the thread's lock, and gives each place once."""
-    await connection.execute(
-        update(runs).where(runs.c.tenant == tenant, runs.c.id == run_id).values(place=place)
-    )
-
-
-async def next_in_line(
-    connection: Connection, tenant: Tenant, thread_id: ThreadId
-) -> RunKey | None:
-    """The run that is the first in line for a thread; the caller holds the thread's lock."""
-    statement = (
-        select(runs.c.id, runs.c.attempt)
-        .where(
-            runs.c.tenant == tenant,
-            runs.c.thread_id == thread_id,
-            runs.c.status == RunStatus.CREATED.value,
-            ~runs.c.admitted,
-        )
-        .order_by(PLACE)
-        .limit(1)
-    )
-    row = (await connection.execute(statement)).one_or_none()
-    return None if row is None else RunKey(tenant, thread_id, RunId(row.id), row.attempt)
-
-
-async def mark_admitted(connection: Connection, key: RunKey) -> None:
-    """Let a queued run occupy its thread; the unique index refuses a second one."""
-    await connection.execute(
-        update(runs)
-        .where(runs.c.tenant == key.tenant, runs.c.id == key.run_id)
-        .values(admitted=True, updated_at=func.now())
-    )
 
 
 async def intend_cancel(

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from app.domain.ids import WorkerId
 from app.domain.runs import RunRecord, RunStatus
 from app.storage.database import Connection
-from app.storage.runs import PLACE
+from app.storage.line import PLACE
 from app.storage.tables import runs, workers
 
 

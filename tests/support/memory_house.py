@@ -13,7 +13,14 @@ from app.domain.agents import AgentSpec
 from app.domain.checkpoints import materialize_output
 from app.domain.decisions import Answer, Decision, derived_decision_id
 from app.domain.errors import InferenceFailed
-from app.domain.events import CancelRequested, RunCreated, RunFinish, RunStart, TicketDecided
+from app.domain.events import (
+    CancelRequested,
+    InputDelivered,
+    RunCreated,
+    RunFinish,
+    RunStart,
+    TicketDecided,
+)
 from app.domain.identity import run_identity
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text
@@ -107,12 +114,13 @@ class MemoryHouse(MemoryRows):
         self.say(RunCreated(self.spec.id, status.value, 0, [message.id]))
         if not here:
             return None
-        claimed = await self.claim()
+        claimed = await self.claim(has_waited=False)
         assert claimed is not None
         self.say(RunStart(run_identity(self.record)))
         return replace(claimed, is_announced=True)
 
-    async def claim(self) -> ClaimedRun | None:
+    async def claim(self, *, has_waited: bool = True) -> ClaimedRun | None:
+        """Take the run, and what waits for it unless it was taken as it came."""
         record = self.record
         if record.is_done:
             return None
@@ -121,6 +129,9 @@ class MemoryHouse(MemoryRows):
         if self.inputs:
             first, ids = len(self.log) + 1, tuple(one.id for one in self.inputs)
             self.append(self.inputs)
+            if has_waited:
+                for seq, message in enumerate(self.inputs, first):
+                    self.say(InputDelivered(new_id(), message.id, seq))
             self.inputs = []
             input = MessageInput(MessageRange.of(first, len(self.log)), ids)
         self.record = replace(
