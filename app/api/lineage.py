@@ -5,15 +5,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 
 from app.api.run_lists import RunQuery, page_of_runs
-from app.api.schemas.common import Answer, Page, Problem, Uuid
+from app.api.schemas.common import Answer, Page, Uuid
 from app.api.schemas.runs import RunOut
 from app.control import reading
 from app.control.lineage import artifacts
 from app.domain.ids import RunId
 from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.refusals import refusals
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
-_problems: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not here"}}
 
 
 class ArtifactOut(Answer):
@@ -25,7 +25,7 @@ class ArtifactOut(Answer):
 
 @router.get(
     "/{run_id}/children",
-    responses={400: {"model": Problem, "description": "Bad cursor"}, **_problems},
+    responses=refusals("run_not_found"),
 )
 async def list_children(
     run_id: Uuid, desk: DeskDep, principal: PrincipalDep, query: Annotated[RunQuery, Depends()]
@@ -36,7 +36,7 @@ async def list_children(
     return await page_of_runs(desk, principal, query, thread_id=None, parent_run_id=parent)
 
 
-@router.get("/{run_id}/artifacts", responses=_problems)
+@router.get("/{run_id}/artifacts", responses=refusals("run_not_found"))
 async def list_artifacts(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> Page[ArtifactOut]:
     """What the run has made beside its answer; there are some where its agent lives elsewhere."""
     made = await artifacts(desk, principal, RunId(run_id))

@@ -78,6 +78,7 @@ Wait = Annotated[int | None, Query(ge=0, le=MOST_WAIT, description="Seconds to w
             "run_id_conflict",
             "queue_full",
             "frontend_tool_taken",
+            "backend_unsupported",
             "message_empty",
             "message_too_large",
         ),

@@ -36,6 +36,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "rule_not_found": (404, "no such rule"),
     "agent_required": (422, "no agent is named, and none was at work on the thread"),
     "frontend_tool_taken": (422, "the agent has a tool of its own by that name"),
+    "backend_unsupported": (422, "whoever executes the agent can't do what is asked for"),
     "message_empty": (422, "a message has no content"),
     "seq_beyond_log": (422, "the log ends before that message"),
     # --- how things stand ---
