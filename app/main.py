@@ -39,7 +39,9 @@ _DESCRIPTION = """
 LLM agents as a service: runs that survive crashes, decisions that are never lost, streams that resume.
 
 Start a run, follow its events, answer the tickets that it opens. Every error is
-`application/problem+json` with a stable `code`. Every list is `{items, next_cursor, has_more}`.
+`application/problem+json` with a stable `code`; each operation names its own, and before there is one
+a connection may be told `malformed_request` (400), `request_timeout` (408) or `headers_too_large` (431).
+Every list is `{items, next_cursor, has_more}`.
 Streams are Server-Sent Events: reconnect with `Last-Event-ID` and miss nothing.
 """
 

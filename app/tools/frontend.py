@@ -16,6 +16,7 @@ from app.domain.json_values import Json, JsonObject
 from app.domain.tool_calls import ToolDescriptor, ToolResult
 from app.runtime.agent import Agents, Found, ResolvedAgent
 from app.runtime.ports import ToolContext
+from app.tools.schema_work import problem_of_work
 from app.tools.schemas import Validator, build_validator
 
 MOST_FRONTEND_TOOLS = 64
@@ -75,7 +76,7 @@ def problem_of_parameters(parameters: JsonObject) -> str | None:
         build_validator(parameters)
     except ConfigurationError as error:
         return str(error)
-    return None
+    return problem_of_work(parameters)
 
 
 def _tool(offered: JsonObject) -> FrontendTool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.transport.errors import PROBLEM
 from app.transport.refusals import CODES
 from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
@@ -136,7 +137,8 @@ async def test_every_refusal_is_documented_as_a_problem_with_its_codes(client: C
             named = {parameter["name"] for parameter in operation.get("parameters", ())}
             assert "400" in refusals or named.isdisjoint({"cursor", "after"})
             for status, refusal in refusals.items():
-                shape = refusal["content"]["application/problem+json"]["schema"]
+                assert PROBLEM in refusal["content"], f"{path}: name the codes with refusals(…)"
+                shape = refusal["content"][PROBLEM]["schema"]
                 assert shape["allOf"][0] == problem
                 codes = shape["allOf"][1]["properties"]["code"]["enum"]
                 assert {CODES[code][0] for code in codes} == {int(status)}

@@ -83,6 +83,11 @@ async def with_a_tool_of_the_agents(stage: Stage, route: Route) -> httpx2.Respon
     return await start(stage, frontend_tools=[{"name": "risky"}])
 
 
+@answers("POST /v1/runs 422 backend_unsupported")
+async def with_more_than_a_remote_agent_can(stage: Stage, route: Route) -> httpx2.Response:
+    return await start(stage, "far", overrides={"temperature": 0.1})
+
+
 # --- retries --------------------------------------------------------------------------------------
 
 RETRY = "POST /v1/runs/{run_id}/retry"

@@ -26,6 +26,8 @@ _OF_WHAT_THERE_IS = [
     "GET /v1/runs/{run_id}/explain",
     "GET /v1/runs/{run_id}/audit",
     "GET /v1/runs/{run_id}/tasks",
+    "GET /v1/runs/{run_id}/children",
+    "GET /v1/runs/{run_id}/artifacts",
     "POST /v1/runs/{run_id}/cancel",
     "GET /v1/threads",
     "GET /v1/threads/{thread_id}",
