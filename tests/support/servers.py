@@ -4,8 +4,9 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from tests.support.commands import HOLDFAST, OURS
@@ -82,9 +83,12 @@ class Server(Running):
 
 
 @asynccontextmanager
-async def serving(database_url: str, **settings: object) -> AsyncIterator[Server]:
+async def serving(
+    database_url: str, *, program: Sequence[str | Path] = (HOLDFAST,), **settings: object
+) -> AsyncIterator[Server]:
     """`holdfast serve` on a free port; settings by their names, in quick ones' place."""
-    async with _running(Server(await _start("serve", database_url, settings))) as server:
+    process = await _start((*program, "serve"), database_url, settings)
+    async with _running(Server(process)) as server:
         server.base = (await server.printed(_SERVING))[1]
         yield server
 
@@ -92,13 +96,15 @@ async def serving(database_url: str, **settings: object) -> AsyncIterator[Server
 @asynccontextmanager
 async def working(database_url: str, **settings: object) -> AsyncIterator[Running]:
     """`holdfast worker`, which executes runs and serves nobody."""
-    async with _running(Running(await _start("worker", database_url, settings))) as worker:
+    async with _running(
+        Running(await _start((HOLDFAST, "worker"), database_url, settings))
+    ) as worker:
         await worker.printed(_WORKING)
         yield worker
 
 
 async def _start(
-    command: str, database_url: str, settings: dict[str, object]
+    command: Sequence[str | Path], database_url: str, settings: dict[str, object]
 ) -> asyncio.subprocess.Process:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
@@ -106,8 +112,7 @@ async def _start(
         **{f"HOLDFAST_{name.upper()}": str(value) for name, value in (_QUICK | settings).items()},
     }
     return await asyncio.create_subprocess_exec(
-        HOLDFAST,
-        command,
+        *command,
         env=environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -1,0 +1,54 @@
+"""A long trial: `python -m tests.journeys.chaos --seconds 600 --seed 7` prints a table, and fails on violations."""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.journeys.chaos.plan import plan
+from tests.journeys.chaos.postgres import Postgres
+from tests.journeys.chaos.table import table
+from tests.journeys.chaos.trial import Outcome, Setting, hold
+from tests.support.providers import fake_provider
+
+_SHOWN = 20
+
+
+async def _trial(setting: Setting, folder: Path) -> Outcome:
+    planned = plan(setting.seed, setting.seconds, setting.replicas)
+    with fake_provider() as provider:
+        async with Postgres(folder / "pg").running() as postgres:
+            return await hold(setting, planned, postgres, provider, folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--replicas", type=int, default=3)
+    parser.add_argument("--people", type=int, default=6)
+    options = parser.parse_args()
+    setting = Setting(
+        seed=options.seed,
+        seconds=options.seconds,
+        replicas=options.replicas,
+        people=options.people,
+    )
+    folder = Path(tempfile.mkdtemp(prefix=f"holdfast-chaos-{options.seed}-"))
+    folder.chmod(0o755)
+    outcome = asyncio.run(_trial(setting, folder))
+    outcome.history.write(folder / "history.jsonl")
+    (folder / "replicas.log").write_text(outcome.logs)
+    print(table(outcome, options.seed))
+    for violation in outcome.violations[:_SHOWN]:
+        print(f"\n{violation}"[:2000])
+    if outcome.violations:
+        sys.exit(
+            f"\n{len(outcome.violations)} violations; what was asked and heard is in {folder}."
+        )
+
+
+if __name__ == "__main__":
+    main()
