@@ -4,7 +4,7 @@ Prints its port, then serves until it is killed, or until its input closes with 
 POST /v1/chat/completions is the OpenAI-compatible wire, /v1/messages Anthropic's, and a path that ends in
 :streamGenerateContent Google's. What it answers is told in `fake_answers.py`.
 GET /stats?closed_early=N waits until N clients have left before their end, GET /asked tells the last request.
-GET /mood/NAME makes every answer from then on fail that way, as a prompt's CHAOS does; GET /mood/ ends it.
+GET /mood/NAME makes every third answer from then on fail that way, as a prompt's CHAOS does; GET /mood/ ends it.
 """
 
 import argparse
@@ -149,7 +149,7 @@ async def _post(stats: Stats, client: Client, path: bytes, head: bytes, body: by
     request.setdefault("model", path.decode().rpartition("/")[2].partition(":")[0])
     stats.asked = request
     answer = answer_to(request)
-    chaos = answer.chaos or stats.mood
+    chaos = answer.chaos or ("" if stats.requests % 3 else stats.mood)
     if answer.once and body in stats.failed_once:
         chaos = ""
     elif answer.once:

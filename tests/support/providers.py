@@ -41,7 +41,7 @@ class FakeProvider:
         return body
 
     def be(self, mood: str) -> None:
-        """Fail every answer from now on in one of the ways that it has; none with an empty one."""
+        """Fail every third answer from now on in one of the ways that it has; none with an empty one."""
         httpx2.get(f"{self.origin}/mood/{mood}", timeout=10).raise_for_status()
 
     def stats(self, *, closed_early: int = 0) -> Stats:

@@ -14,7 +14,6 @@ from tests.support.commands import HOLDFAST
 from tests.support.servers import Server, serving
 
 HEARTBEAT_TIMEOUT = 1.5
-LONGEST_DEPLOY = 10.0
 _SETTINGS = {
     "heartbeat_timeout": HEARTBEAT_TIMEOUT,
     "stream_send_timeout": 2,
@@ -52,6 +51,11 @@ class Replica:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
+    @property
+    def is_up(self) -> bool:
+        """It runs, and nobody is about to change that."""
+        return self._process is not None and not self._changing.locked()
+
     async def start(self) -> None:
         """Until one runs: a database that is away is no reason to give up."""
         while self._process is None:
@@ -65,7 +69,7 @@ class Replica:
                         **_SETTINGS,
                     )
                 )
-            except AssertionError as ended:
+            except (AssertionError, TimeoutError) as ended:
                 self.log += f"{ended}\n"
                 await stack.aclose()
                 await pause(0.2)

@@ -17,13 +17,15 @@ _MOODS = {
     Break.MODEL_REFUSES: "429-soon",
     Break.MODEL_GARBAGE: "malformed",
 }
+_DOWN = frozenset({Break.KILL, Break.FREEZE, Break.DEPLOY})
+"""What takes a replica away."""
 _DELAY = 0.15
 
 
 class Nemesis:
     def __init__(
         self,
-        replicas: Sequence[Replica],
+        replicas: list[Replica],
         postgres: Postgres | str,
         provider: FakeProvider,
         history: History,
@@ -44,7 +46,9 @@ class Nemesis:
                 breaking.create_task(self._break(one))
 
     async def _break(self, one: Planned) -> None:
-        replica = self._replicas[one.replica]
+        replica = self._met_by(one)
+        if replica is None:
+            return
         fault = Fault(kind=one.what.value, target=replica.name, began=self._now(), pid=replica.pid)
         self._history.faults.append(fault)
         match one.what:
@@ -63,6 +67,14 @@ class Nemesis:
             case _:
                 assert_never(one.what)
         fault.ended = self._now()
+
+    def _met_by(self, one: Planned) -> Replica | None:
+        """The planned replica or, while that is down, the next; and never the last one that is up."""
+        if one.what not in _DOWN:
+            return self._replicas[one.replica]
+        up = [replica for replica in self._replicas if replica.is_up]
+        turn = self._replicas[one.replica :] + self._replicas[: one.replica]
+        return next((replica for replica in turn if len(up) > 1 and replica.is_up), None)
 
     async def _break_database(self, what: Break) -> None:
         if isinstance(self._postgres, str):
