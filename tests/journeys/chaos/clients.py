@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -13,11 +13,11 @@ from tests.journeys.chaos.fleet import Replica
 from tests.journeys.chaos.history import Answer, Hearing, History, Json, Kind, Operation
 from tests.journeys.chaos.prompts import prompt
 from tests.journeys.chaos.readers import EVENT_STREAM, Reader, Witness
+from tests.journeys.chaos.rumours import Rumour
 
 _TRIES = 4
 _ON_ACTIVE = ("enqueue", "enqueue", "enqueue", "steer", "steer", "interrupt", "reject")
 _MODES = ("queue", "steer", "steer", "interrupt_then_queue")
-_AGENTS = ("worker", "worker", "worker", "many_hands", "patient")
 _ANSWERS: dict[str, Json] = {
     "approve": {},
     "edit": {},
@@ -25,6 +25,18 @@ _ANSWERS: dict[str, Json] = {
     "reject": {"reason": "Not today."},
     "cancel": {"reason": "Never mind."},
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """How often people do what, what they ask whom, and how long at most they pause between."""
+
+    acts: Mapping[str, int] = field(
+        default_factory=lambda: {"start": 8, "decide": 6, "say_more": 3, "cancel": 1, "retry": 1}
+    )
+    agents: Sequence[str] = ("worker", "worker", "worker", "many_hands", "patient", "lecturer")
+    prompt: Callable[[random.Random, str], str] = prompt
+    longest_pause: float = 0.4
 
 
 @dataclass(slots=True)
@@ -35,6 +47,7 @@ class World:
     http: httpx2.AsyncClient
     history: History
     witness: Witness
+    rumour: Rumour
     listening: asyncio.TaskGroup
     now: Callable[[], float]
 
@@ -45,16 +58,18 @@ class Person:
 
     name: str
     world: World
+    habits: Habits
     chance: random.Random
     runs: list[str] = field(default_factory=list)
     threads: list[str] = field(default_factory=list)
     _count: int = 0
 
-    async def live(self, over: asyncio.Event, acts: "Acts") -> None:
+    async def live(self, over: asyncio.Event) -> None:
+        acts = self.habits.acts
         while not over.is_set():
-            act = self.chance.choices(acts.names, acts.weights)[0]
+            [act] = self.chance.choices(list(acts), list(acts.values()))
             await getattr(self, act)()
-            await pause(self.chance.uniform(0.0, acts.pause))
+            await pause(self.chance.uniform(0.0, self.habits.longest_pause))
 
     # --- acts ---------------------------------------------------------------------------------
 
@@ -64,11 +79,11 @@ class Person:
         thread_id = self._thread()
         on_active = self.chance.choice(_ON_ACTIVE)
         body: Json = {
-            "agent_id": self.chance.choice(_AGENTS),
+            "agent_id": self.chance.choice(self.habits.agents),
             "thread_id": thread_id,
             "on_active": on_active,
             "metadata": {"mark": mark},
-            "messages": [_message(mark, prompt(self.chance, mark))],
+            "messages": [_message(mark, self.habits.prompt(self.chance, mark))],
         }
         identified = self.chance.choice(("key", "key", "key", "id", ""))
         if identified == "id" and on_active != "steer":
@@ -107,7 +122,7 @@ class Person:
         mark, run_id = self._mark(), self.runs[-1]
         body = {
             "mode": self.chance.choice(_MODES),
-            "messages": [_message(mark, prompt(self.chance, mark))],
+            "messages": [_message(mark, self.habits.prompt(self.chance, mark))],
         }
         path = f"/v1/runs/{run_id}/inputs"
         if self.threads and self.chance.random() < 0.3:
@@ -143,7 +158,9 @@ class Person:
 
     def way(self) -> str | None:
         """To some replica, through its road or directly."""
-        replica = self.chance.choice(self.world.replicas)
+        return self._way_to(self.chance.choice(self.world.replicas))
+
+    def _way_to(self, replica: Replica) -> str | None:
         return replica.road.base if self.chance.random() < 0.6 else replica.base
 
     async def _ask(self, operation: Operation) -> None:
@@ -152,7 +169,8 @@ class Person:
         self.world.history.operations.append(operation)
         operation.began = self.world.now()
         for _ in range(_TRIES if repeatable else 1):
-            if (base := self.way()) is not None:
+            replica = self.chance.choice(self.world.replicas)
+            if (base := self._way_to(replica)) is not None:
                 operation.tries += 1
                 try:
                     response = await self.world.http.post(
@@ -162,6 +180,8 @@ class Person:
                     pass
                 else:
                     operation.answered(response.status_code, response.json())
+                    if operation.kind is Kind.DECIDE and operation.answer is Answer.DONE:
+                        self.world.rumour.spread(replica)
                     if operation.answer is not Answer.UNKNOWN:
                         break
             await pause(0.1)
@@ -255,15 +275,6 @@ class Person:
 
     def _new_id(self) -> str:
         return str(UUID(int=self.chance.getrandbits(128), version=4))
-
-
-@dataclass(frozen=True, slots=True)
-class Acts:
-    """How often people do what, and how long at most they pause between."""
-
-    names: tuple[str, ...] = ("start", "decide", "say_more", "cancel", "retry")
-    weights: tuple[int, ...] = (8, 6, 3, 1, 1)
-    pause: float = 0.4
 
 
 def _message(mark: str, text: str) -> Json:

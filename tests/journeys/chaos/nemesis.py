@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import assert_never
 
 from app.clock import pause
@@ -9,6 +10,7 @@ from tests.journeys.chaos.fleet import HEARTBEAT_TIMEOUT, Replica
 from tests.journeys.chaos.history import Fault, History
 from tests.journeys.chaos.plan import Break, Planned
 from tests.journeys.chaos.postgres import Postgres, end_connections
+from tests.journeys.chaos.rumours import Rumour
 from tests.support.providers import FakeProvider
 
 _MOODS = {
@@ -17,9 +19,10 @@ _MOODS = {
     Break.MODEL_REFUSES: "429-soon",
     Break.MODEL_GARBAGE: "malformed",
 }
-_DOWN = frozenset({Break.KILL, Break.FREEZE, Break.DEPLOY})
+_DOWN = frozenset({Break.KILL, Break.KILL_BEHIND_ANSWER, Break.FREEZE, Break.DEPLOY})
 """What takes a replica away."""
 _DELAY = 0.15
+_PATIENCE_FOR_ANSWERS = 3.0
 
 
 class Nemesis:
@@ -29,12 +32,14 @@ class Nemesis:
         postgres: Postgres | str,
         provider: FakeProvider,
         history: History,
+        rumour: Rumour,
         now: Callable[[], float],
     ) -> None:
         self._replicas = replicas
         self._postgres = postgres
         self._provider = provider
         self._history = history
+        self._rumour = rumour
         self._now = now
         self._restarting = asyncio.Lock()
 
@@ -46,13 +51,13 @@ class Nemesis:
                 breaking.create_task(self._break(one))
 
     async def _break(self, one: Planned) -> None:
-        replica = self._met_by(one)
+        replica = await self._met_by(one)
         if replica is None:
             return
         fault = Fault(kind=one.what.value, target=replica.name, began=self._now(), pid=replica.pid)
         self._history.faults.append(fault)
         match one.what:
-            case Break.KILL:
+            case Break.KILL | Break.KILL_BEHIND_ANSWER:
                 await replica.lost(one.lasts)
             case Break.FREEZE:
                 await replica.frozen(HEARTBEAT_TIMEOUT + one.lasts)
@@ -68,12 +73,16 @@ class Nemesis:
                 assert_never(one.what)
         fault.ended = self._now()
 
-    def _met_by(self, one: Planned) -> Replica | None:
+    async def _met_by(self, one: Planned) -> Replica | None:
         """The planned replica or, while that is down, the next; and never the last one that is up."""
         if one.what not in _DOWN:
             return self._replicas[one.replica]
-        up = [replica for replica in self._replicas if replica.is_up]
         turn = self._replicas[one.replica :] + self._replicas[: one.replica]
+        if one.what is Break.KILL_BEHIND_ANSWER:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE_FOR_ANSWERS):
+                    turn = [await self._rumour.next()]
+        up = [replica for replica in self._replicas if replica.is_up]
         return next((replica for replica in turn if len(up) > 1 and replica.is_up), None)
 
     async def _break_database(self, what: Break) -> None:

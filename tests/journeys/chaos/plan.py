@@ -13,6 +13,7 @@ class Break(StrEnum):
     """One way of breaking something. A replica, the database, the roads to the replicas, the model."""
 
     KILL = "kill -9"
+    KILL_BEHIND_ANSWER = "kill -9 right behind a decision"
     FREEZE = "stopped longer than its heartbeat"
     DEPLOY = "SIGTERM"
     DATABASE_FAST = "Postgres restarted, fast"
@@ -32,6 +33,7 @@ EVERYTHING: Collection[Break] = tuple(Break)
 
 _LASTS = {
     Break.KILL: (0.0, 0.5),
+    Break.KILL_BEHIND_ANSWER: (0.0, 0.5),
     Break.FREEZE: (0.5, 1.5),
     Break.DEPLOY: (0.0, 0.5),
     Break.DATABASE_FAST: (0.0, 0.0),

@@ -3,12 +3,10 @@
 from collections import Counter
 from itertools import pairwise
 
+from app.domain.events import CONTROL_EVENTS, RUN_FINISH
 from tests.journeys.chaos.history import Answer, Hearing, History, Kind
 from tests.journeys.chaos.plan import Break
 from tests.journeys.chaos.trial import Outcome
-
-_AT_REST = frozenset({"run_created", "run_finish", "ticket_decided", "cancel_requested"})
-"""After one of these a run may be silent for as long as it likes."""
 
 
 def table(outcome: Outcome, seed: int) -> str:
@@ -52,14 +50,13 @@ def _longest_takeover(history: History) -> float:
 
 def _longest_stall(hearing: Hearing) -> float:
     """Between two frames of a run that was executing, as its reader has lived through it."""
-    return max(
-        (
-            after.at - before.at
-            for before, after in pairwise(hearing.frames)
-            if before.event["event_type"] not in _AT_REST
-        ),
-        default=0.0,
-    )
+    longest, executes = 0.0, False
+    for before, after in pairwise(hearing.frames):
+        kind = before.event["event_type"]
+        executes = kind != RUN_FINISH and (executes or kind not in CONTROL_EVENTS)
+        if executes:
+            longest = max(longest, after.at - before.at)
+    return longest
 
 
 def _seconds(seconds: float | None) -> str:

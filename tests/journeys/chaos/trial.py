@@ -13,13 +13,14 @@ import httpx2
 from app.clock import pause
 from tests.journeys.chaos.aftermath import settle
 from tests.journeys.chaos.checker import check
-from tests.journeys.chaos.clients import Acts, Person, World
+from tests.journeys.chaos.clients import Habits, Person, World
 from tests.journeys.chaos.fleet import fleet
 from tests.journeys.chaos.history import History
 from tests.journeys.chaos.nemesis import Nemesis
 from tests.journeys.chaos.plan import Planned
 from tests.journeys.chaos.postgres import Postgres
 from tests.journeys.chaos.readers import Witness
+from tests.journeys.chaos.rumours import Rumour
 from tests.journeys.chaos.truth import Truth, read_truth
 from tests.journeys.chaos.violations import Violation
 from tests.journeys.chaos.watch import watch
@@ -38,7 +39,7 @@ class Setting:
     seconds: float
     replicas: int = 3
     people: int = 6
-    acts: Acts = field(default_factory=Acts)
+    habits: Habits = field(default_factory=Habits)
     program: Sequence[str | Path] = (HOLDFAST,)
 
 
@@ -75,8 +76,9 @@ async def hold(
 
         async with _listening(history) as listening:
             watching = listening.create_task(watch(url, history, now))
-            world = World(replicas, http, history, witness, listening, now)
-            nemesis = Nemesis(replicas, postgres, provider, history, now)
+            rumour = Rumour()
+            world = World(replicas, http, history, witness, rumour, listening, now)
+            nemesis = Nemesis(replicas, postgres, provider, history, rumour, now)
             await _live(setting, world, nemesis, planned)
             await settle(url, replicas, http, history)
             watching.cancel()
@@ -96,8 +98,8 @@ async def _live(
     async with asyncio.TaskGroup() as living:
         for number in range(setting.people):
             chance = random.Random(f"{setting.seed} {number}")
-            person = Person(f"p{number}", world, chance)
-            living.create_task(person.live(over, setting.acts))
+            person = Person(f"p{number}", world, setting.habits, chance)
+            living.create_task(person.live(over))
         await nemesis.play(planned)
         await pause(max(0.0, setting.seconds - world.now()))
         over.set()

@@ -15,7 +15,7 @@ _EXECUTING = """
 SELECT r.id::text, r.attempt, w.pid FROM runs r LEFT JOIN workers w ON w.id = r.owner
 WHERE r.status = 'running'
 """
-_LOSSES = frozenset({Break.KILL.value, Break.FREEZE.value})
+_LOSSES = frozenset({Break.KILL.value, Break.KILL_BEHIND_ANSWER.value, Break.FREEZE.value})
 
 
 @dataclass(frozen=True, slots=True)
