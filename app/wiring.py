@@ -191,7 +191,13 @@ async def _furnish(
         await worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
 
-    queue = DeliveryQueue(database, handle, tasks.handle, poll=settings.queue_poll)
+    queue = DeliveryQueue(
+        database,
+        handle,
+        tasks.handle,
+        poll=settings.queue_poll,
+        lost_after=settings.heartbeat_timeout,
+    )
     if settings.role != "api":
         background.start(queue.work())
 

@@ -174,7 +174,9 @@ class Replica:
         self.sweeper = Sweeper(
             database, self.roster, interval=FOLLOW_UP, heartbeat_timeout=PATIENCE
         )
-        self.queue = DeliveryQueue(database, self._handle, self.tasks.handle, poll=0.2)
+        self.queue = DeliveryQueue(
+            database, self._handle, self.tasks.handle, poll=0.2, lost_after=2.0
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- life and death ---------------------------------------------------------------------------

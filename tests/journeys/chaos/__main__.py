@@ -39,8 +39,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix=f"holdfast-chaos-{options.seed}-"))
     folder.chmod(0o755)
     outcome = asyncio.run(_trial(setting, folder))
-    outcome.history.write(folder / "history.jsonl")
-    (folder / "replicas.log").write_text(outcome.logs)
+    outcome.keep(folder)
     print(table(outcome, options.seed))
     for violation in outcome.violations[:_SHOWN]:
         print(f"\n{violation}"[:2000])

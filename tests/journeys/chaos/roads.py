@@ -88,11 +88,7 @@ class Road:
         try:
             if port is None:
                 return
-            there = socket.socket()
-            there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
-            there.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(there, ("127.0.0.1", port))
-            from_there, to_there = await asyncio.open_connection(sock=there, limit=_SMALL)
+            from_there, to_there = await _connect(port)
             way = _Way(writer, to_there)
             self._ways.add(way)
             try:
@@ -140,3 +136,15 @@ class Road:
     def _cut_all(self) -> None:
         for way in list(self._ways):
             way.cut()
+
+
+async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    there = socket.socket()
+    try:
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
+        there.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(there, ("127.0.0.1", port))
+        return await asyncio.open_connection(sock=there, limit=_SMALL)
+    except BaseException:
+        there.close()
+        raise

@@ -1,6 +1,7 @@
 """One trial: everything is started, people live while the nemesis plays its plan, and what came of it is read."""
 
 import asyncio
+import json
 import random
 import shutil
 from collections.abc import AsyncIterator, Sequence
@@ -49,6 +50,13 @@ class Outcome:
     truth: Truth
     violations: Sequence[Violation]
     logs: str
+
+    def keep(self, folder: Path) -> None:
+        """Leave all that is known of it in files."""
+        self.history.write(folder / "history.jsonl")
+        (folder / "log.jsonl").write_text("\n".join(map(json.dumps, self.truth.events)))
+        (folder / "violations.txt").write_text("\n".join(map(str, self.violations)))
+        (folder / "replicas.log").write_text(self.logs)
 
 
 async def hold(
