@@ -151,6 +151,7 @@ async def end_at_rest(
         run_state=record.run_state or {},
         calls_settled=True,
         applied=tuple(ticket.key for ticket in asked if ticket.status is not TicketStatus.OPEN),
+        parent_run_id=record.lineage.parent_run_id,
     )
     outcome = await checkpoints.save(connection, checkpoint, at=now, believed=_AT_REST)
     if isinstance(outcome, NotOurs):

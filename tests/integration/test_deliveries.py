@@ -7,6 +7,7 @@ from sqlalchemy import text
 
 from app.clock import new_id
 from app.dispatch.queue import DeliveryQueue, Handled
+from app.domain.errands import Errand
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.storage import deliveries
 from app.storage.database import Database
@@ -55,7 +56,10 @@ async def test_a_delivery_that_its_taker_died_over_is_had_by_another(database: D
     async def handle_task(_: TaskKey) -> Handled:
         return Handled.DONE
 
-    queue = DeliveryQueue(database, handle, handle_task, poll=0.1, lost_after=0.5)
+    async def handle_errand(_: Errand) -> Handled:
+        return Handled.DONE
+
+    queue = DeliveryQueue(database, handle, handle_task, handle_errand, poll=0.1, lost_after=0.5)
     async with asyncio.timeout(8), asyncio.TaskGroup() as working:
         working.create_task(queue.work())
         assert await had.get() == key

@@ -22,7 +22,9 @@ _MOODS = {
 _DOWN = frozenset({Break.KILL, Break.KILL_BEHIND_ANSWER, Break.FREEZE, Break.DEPLOY})
 """What takes a replica away."""
 _DELAY = 0.15
-_PATIENCE_FOR_ANSWERS = 3.0
+_PATIENCE = 10.0
+"""So long a fault waits for something that it may break."""
+_LOOK_AGAIN = 0.1
 
 
 class Nemesis:
@@ -78,12 +80,14 @@ class Nemesis:
         if one.what not in _DOWN:
             return self._replicas[one.replica]
         turn = self._replicas[one.replica :] + self._replicas[: one.replica]
-        if one.what is Break.KILL_BEHIND_ANSWER:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_PATIENCE_FOR_ANSWERS):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                if one.what is Break.KILL_BEHIND_ANSWER:
                     turn = [await self._rumour.next()]
-        up = [replica for replica in self._replicas if replica.is_up]
-        return next((replica for replica in turn if len(up) > 1 and replica.is_up), None)
+                while sum(replica.is_up for replica in self._replicas) < 2:
+                    await pause(_LOOK_AGAIN)
+                return next((replica for replica in turn if replica.is_up), None)
+        return None
 
     async def _break_database(self, what: Break) -> None:
         if isinstance(self._postgres, str):
