@@ -17,10 +17,8 @@ from app.clock import Clock, pause
 from app.domain.checkpoints import (
     Checkpoint,
     CheckpointAnswer,
-    DecidedMeanwhile,
     Said,
     Saved,
-    Unsettled,
 )
 from app.domain.errors import OwnershipLost
 from app.domain.ids import RunId, Tenant, ThreadId
@@ -252,7 +250,10 @@ class Writer:
             at = self._instant()
             try:
                 with telemetry.checkpoint_seconds.time():
-                    save.settle(await self._save_in_transaction(save, at))
+                    answer = await self._save_in_transaction(save, at)
+                if not isinstance(answer, Saved):
+                    save.journal.put_back(save.taken)
+                save.settle(answer)
                 return
             except DATABASE_AWAY:
                 await pause(RETRY_AWAY)
@@ -275,8 +276,7 @@ class Writer:
             if isinstance(outcome, NotOurs):
                 save.journal.lose()
                 raise OwnershipLost(checkpoint.run_id)
-            if isinstance(outcome, DecidedMeanwhile | Unsettled):
-                save.journal.put_back(save.taken)
+            if not isinstance(outcome, Saved):
                 return outcome
             if not isinstance(checkpoint.state, Running):
                 await checkpoints.silence(transaction.connection, checkpoint)
