@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.journeys.chaos.checker import check
-from tests.journeys.chaos.history import Fault, Frame, Hearing, History, Kind, Operation
+from tests.journeys.chaos.history import NOT_OURS, Frame, Hearing, History, Kind, Operation
 from tests.journeys.chaos.plan import Break, plan
 from tests.journeys.chaos.truth import Row, Truth
 
@@ -75,7 +75,10 @@ def sound() -> Trial:
             ),
             operation(Kind.CANCEL, 200, {}, {"run_id": RUN, "status": "done"}),
         ],
-        hearings=[Hearing(run_id=RUN, frames=heard, connections=2, ended=True)],
+        hearings=[
+            Hearing(path=f"/v1/runs/{RUN}", frames=heard, connections=2, ended=True),
+            Hearing(path=f"/v1/threads/{THREAD}", frames=list(heard), connections=9, ended=True),
+        ],
         settled_in=0.1,
     )
     truth = Truth(
@@ -130,6 +133,10 @@ def frames(trial: Trial) -> list[Frame]:
 
 def hears_twice(trial: Trial) -> None:
     frames(trial).insert(4, frames(trial)[3])
+
+
+def misses_one_of_the_thread(trial: Trial) -> None:
+    del trial.history.hearings[1].frames[3]
 
 
 def misses_one(trial: Trial) -> None:
@@ -191,6 +198,10 @@ def ends_without_a_word(trial: Trial) -> None:
 
 def breaks_the_server(trial: Trial) -> None:
     trial.history.operations[1].answered(500, {"code": "internal_error"})
+
+
+def says_what_nobody_understands(trial: Trial) -> None:
+    trial.history.operations[1].answered(503, {"code": NOT_OURS, "text": "Go away"})
 
 
 def loses_a_message(trial: Trial) -> None:
@@ -269,17 +280,12 @@ def breaks_a_row(trial: Trial) -> None:
     trial.truth = replace(trial.truth, broken_rows={"a thread's messages have a gap": [THREAD]})
 
 
-def stays_when_asked_to_leave(trial: Trial) -> None:
-    trial.history.faults.append(
-        Fault(kind=Break.DEPLOY.value, target="r0", began=0.0, ended=12.0, took=12.0)
-    )
-
-
 @pytest.mark.parametrize(
     ("planted", "rule"),
     [
         (hears_twice, "a frame comes twice or too late"),
         (misses_one, "a frame is missing"),
+        (misses_one_of_the_thread, "a frame is missing"),
         (misses_the_end, "a frame is missing"),
         (hears_what_was_rolled_back, "a frame that was seen isn't in the log"),
         (hears_too_early, "a frame is seen before it is durable"),
@@ -290,6 +296,7 @@ def stays_when_asked_to_leave(trial: Trial) -> None:
         (ends_otherwise, "an end isn't what the record says"),
         (ends_without_a_word, "activations and their ends don't match"),
         (breaks_the_server, "a request breaks the server"),
+        (says_what_nobody_understands, "an answer isn't JSON"),
         (loses_a_message, "an accepted message is lost"),
         (doubles_a_message, "a message is in the log twice"),
         (accepts_what_it_refused, "a refused message is there"),
@@ -307,7 +314,6 @@ def stays_when_asked_to_leave(trial: Trial) -> None:
         (never_rests, "not everything comes to rest"),
         (runs_for_ever, "a run never ends"),
         (breaks_a_row, "a thread's messages have a gap"),
-        (stays_when_asked_to_leave, "a process doesn't leave when it is asked to"),
     ],
     ids=lambda given: given.__name__ if callable(given) else "",
 )

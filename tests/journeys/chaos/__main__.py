@@ -38,6 +38,7 @@ def main() -> None:
     )
     folder = Path(tempfile.mkdtemp(prefix=f"holdfast-chaos-{options.seed}-"))
     folder.chmod(0o755)
+    print(f"seed {options.seed}, in {folder}", file=sys.stderr)
     outcome = asyncio.run(_trial(setting, folder))
     outcome.keep(folder)
     print(table(outcome, options.seed))

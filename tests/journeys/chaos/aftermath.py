@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 import asyncpg
 import httpx2
@@ -26,7 +27,8 @@ async def settle(
         async with asyncio.timeout(SETTLES_WITHIN):
             while await connection.fetchval(_LEFT):
                 for replica in replicas:
-                    await _answer_tickets(f"{replica.base}", http, history)
+                    with suppress(httpx2.TransportError):
+                        await _answer_tickets(f"{replica.base}", http, history)
                 await pause(_LOOK_AGAIN)
         history.settled_in = asyncio.get_running_loop().time() - began
     except TimeoutError:

@@ -7,11 +7,8 @@ from tests.journeys.chaos.checks_of_requests import check_requests
 from tests.journeys.chaos.checks_of_streams import check_streams
 from tests.journeys.chaos.checks_of_tools import check_tools
 from tests.journeys.chaos.history import History
-from tests.journeys.chaos.plan import Break
 from tests.journeys.chaos.truth import Truth
 from tests.journeys.chaos.violations import Violation
-
-LONGEST_DEPLOY = 10.0
 
 
 def check(history: History, truth: Truth) -> list[Violation]:
@@ -33,6 +30,3 @@ def _check_rest(history: History, truth: Truth) -> Iterator[Violation]:
         yield Violation("not everything comes to rest", "something went on after all patience")
     for rule, rows in truth.broken_rows.items():
         yield Violation(rule, ", ".join(map(str, rows)))
-    for fault in history.faults:
-        if fault.kind == Break.DEPLOY.value and (fault.took or 0.0) > LONGEST_DEPLOY:
-            yield Violation("a process doesn't leave when it is asked to", f"{fault}")

@@ -5,7 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from tests.journeys.chaos.history import Answer, History, Kind, Operation
+from tests.journeys.chaos.history import NOT_OURS, Answer, History, Kind, Operation
 from tests.journeys.chaos.truth import Row, Truth
 from tests.journeys.chaos.violations import Violation
 
@@ -17,6 +17,8 @@ def check_requests(history: History, truth: Truth) -> Iterator[Violation]:
     for operation in history.operations:
         if operation.status is not None and operation.status >= 500 and operation.status != 503:
             yield Violation("a request breaks the server", f"{operation}")
+        if operation.said.get("code") == NOT_OURS:
+            yield Violation("an answer isn't JSON", f"{operation}")
     yield from _check_messages(history, truth)
     yield from _check_runs(history, truth)
     yield from _check_decisions(list(history.of(Kind.DECIDE)), truth)

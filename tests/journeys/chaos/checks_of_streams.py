@@ -9,16 +9,17 @@ from tests.journeys.chaos.violations import Violation
 
 
 def check_streams(hearings: Sequence[Hearing], truth: Truth) -> Iterator[Violation]:
-    of_run: dict[str, dict[int, Mapping[str, Any]]] = {}
+    logs: dict[str, dict[int, Mapping[str, Any]]] = {}
     for event in truth.events:
-        of_run.setdefault(event["run_id"], {})[event["seq"]] = event
+        logs.setdefault(f"/v1/runs/{event['run_id']}", {})[event["seq"]] = event
+        logs.setdefault(f"/v1/threads/{event['thread_id']}", {})[event["seq"]] = event
     for hearing in hearings:
-        log = of_run.get(hearing.run_id, {})
+        log = logs.get(hearing.path, {})
         yield from _check_order(hearing)
         yield from _check_contents(hearing, log)
         yield from _check_whole(hearing, log)
         yield from (
-            Violation("a reader is refused", f"run {hearing.run_id}: {refusal}")
+            Violation("a reader is refused", f"{hearing.path}: {refusal}")
             for refusal in hearing.refusals
         )
 
@@ -29,7 +30,7 @@ def _check_order(hearing: Hearing) -> Iterator[Violation]:
         if frame.seq <= before:
             yield Violation(
                 "a frame comes twice or too late",
-                f"run {hearing.run_id}: {frame.seq} after {before}",
+                f"{hearing.path}: {frame.seq} after {before}",
             )
         before = max(before, frame.seq)
 
@@ -38,24 +39,24 @@ def _check_contents(hearing: Hearing, log: Mapping[int, Mapping[str, Any]]) -> I
     for frame in hearing.frames:
         if frame.in_log is False:
             yield Violation(
-                "a frame is seen before it is durable", f"run {hearing.run_id}: {frame.event}"
+                "a frame is seen before it is durable", f"{hearing.path}: {frame.event}"
             )
         if log.get(frame.seq) != _without_time(frame.event):
             yield Violation(
                 "a frame that was seen isn't in the log",
-                f"run {hearing.run_id}: {frame.event} is {log.get(frame.seq)}",
+                f"{hearing.path}: {frame.event} is {log.get(frame.seq)}",
             )
 
 
 def _check_whole(hearing: Hearing, log: Mapping[int, Mapping[str, Any]]) -> Iterator[Violation]:
-    """From the run's first event to the last that was heard; to the run's last for who heard the end."""
+    """From the first event to the last that was heard; to the very last for whoever heard the end."""
     if not hearing.ended:
-        yield Violation("a stream never ends", f"run {hearing.run_id}")
+        yield Violation("a stream never ends", f"{hearing.path}")
     heard = {frame.seq for frame in hearing.frames}
     last = max(log, default=0) if hearing.ended else max(heard, default=0)
     missing = [seq for seq in log if seq <= last and seq not in heard]
     if missing and not hearing.refusals:
-        yield Violation("a frame is missing", f"run {hearing.run_id}: {missing[:20]}")
+        yield Violation("a frame is missing", f"{hearing.path}: {missing[:20]}")
 
 
 def _without_time(event: Json) -> Json:

@@ -11,6 +11,8 @@ Json: TypeAlias = dict[str, Any]
 
 
 IN_FLIGHT = "idempotency_key_in_flight"
+NOT_OURS = "not ours"
+"""The code of answers that aren't JSON."""
 
 
 class Kind(StrEnum):
@@ -76,9 +78,9 @@ class Frame:
 
 @dataclass(slots=True, kw_only=True)
 class Hearing:
-    """One reader of one run, over all its connections; `ended` when it was told that there is no more."""
+    """One reader of a run or a thread, over all its connections; `ended` when there was no more to hear."""
 
-    run_id: str
+    path: str
     frames: list[Frame] = field(default_factory=list)
     connections: int = 0
     ended: bool = False

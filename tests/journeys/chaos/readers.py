@@ -17,7 +17,7 @@ EVENT_STREAM = {"Accept": "text/event-stream"}
 _SILENCE = 2.5
 """So long a reader hears nothing, not even a heartbeat, before it comes back by itself."""
 _BETWEEN = 0.1
-_TURNED_AWAY = frozenset({408, 429, 500, 502, 503, 504})
+_TURNED_AWAY = frozenset({429, 503})
 
 
 class Ways(Protocol):
@@ -66,7 +66,7 @@ class Witness:
 
 
 class Reader:
-    """Listens to one run until it is told that there is no more."""
+    """Listens to one run until it is told that there is no more, or to a thread until everything is over."""
 
     def __init__(
         self,
@@ -82,20 +82,32 @@ class Reader:
         self._witness = witness
         self._now = now
 
-    async def follow(self) -> None:
-        """Come back until the end."""
+    async def follow(self, over: asyncio.Event | None = None) -> None:
+        """Come back until the end. A thread has none: `over` tells when it is to be looked for."""
         while not self._hearing.ended:
             if (base := self._ways.way()) is not None:
                 with suppress(httpx2.TransportError, TimeoutError):
-                    await self._connect(f"{base}/v1/runs/{self._hearing.run_id}/events?follow=1")
+                    if over is not None and over.is_set():
+                        await self._look_for_more(base)
+                    if not self._hearing.ended:
+                        await self._connect(base, is_run=over is None)
             await pause(_BETWEEN)
 
-    async def _connect(self, url: str) -> None:
-        frames = self._hearing.frames
-        last = {"Last-Event-ID": str(frames[-1].seq)} if frames else {}
+    @property
+    def _cursor(self) -> int:
+        return self._hearing.frames[-1].seq if self._hearing.frames else 0
+
+    async def _look_for_more(self, base: str) -> None:
+        url = f"{base}{self._hearing.path}/events?after={self._cursor}&limit=1"
+        response = await self._http.get(url)
+        self._hearing.ended = response.status_code == 200 and not response.json()["items"]
+
+    async def _connect(self, base: str, *, is_run: bool) -> None:
+        url = f"{base}{self._hearing.path}/events{'?follow=1' if is_run else ''}"
+        last = {"Last-Event-ID": str(self._cursor)} if self._hearing.frames else {}
         async with self._http.stream("GET", url, headers=EVENT_STREAM | last) as response:
             if response.status_code == 200:
-                await self.listen(response, until_done=True)
+                await self.listen(response, until_done=is_run)
             elif response.status_code == 204:
                 self._hearing.ended = True
             elif response.status_code not in _TURNED_AWAY:

@@ -13,8 +13,9 @@ import httpx2
 
 from app.clock import pause
 from tests.journeys.chaos.aftermath import settle
+from tests.journeys.chaos.asking import Client, World
 from tests.journeys.chaos.checker import check
-from tests.journeys.chaos.clients import Habits, Person, World
+from tests.journeys.chaos.clients import Habits, Person
 from tests.journeys.chaos.fleet import fleet
 from tests.journeys.chaos.history import History
 from tests.journeys.chaos.nemesis import Nemesis
@@ -89,6 +90,7 @@ async def hold(
             nemesis = Nemesis(replicas, postgres, provider, history, rumour, now)
             await _live(setting, world, nemesis, planned)
             await settle(url, replicas, http, history)
+            world.over.set()
             watching.cancel()
         truth = await read_truth(url)
     logs = "\n".join(replica.log for replica in replicas)
@@ -106,7 +108,8 @@ async def _live(
     async with asyncio.TaskGroup() as living:
         for number in range(setting.people):
             chance = random.Random(f"{setting.seed} {number}")
-            person = Person(f"p{number}", world, setting.habits, chance)
+            client = Client(world, chance)
+            person = Person(f"p{number}", client, setting.habits, chance)
             living.create_task(person.live(over))
         await nemesis.play(planned)
         await pause(max(0.0, setting.seconds - world.now()))
