@@ -14,10 +14,12 @@ from app.agents.demo import demo_catalog
 from app.agents.endpoints import Endpoints
 from app.agents.resolve import models_of
 from app.agents.roster import Roster
+from app.backends.a2a import A2AFactory
+from app.backends.holdfast import HoldfastFactory
 from app.backends.registry import Backends
 from app.clock import SystemClock, new_id
-from app.control.children import run_errand
 from app.control.desk import Desk, Limits
+from app.control.errands import run_errand
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
@@ -82,7 +84,7 @@ async def open_house(settings: Settings) -> AsyncIterator[House]:
 
 def known_backends() -> Backends:
     """Who can execute agents that don't live here, by the name that an endpoint calls them."""
-    return Backends({}, os.environ)
+    return Backends({"a2a": A2AFactory(), "holdfast": HoldfastFactory()}, os.environ)
 
 
 def load_agents(
@@ -162,6 +164,7 @@ async def _furnish(
         ),
         announce_cancel=announce_cancel,
         heartbeat_timeout=settings.heartbeat_timeout,
+        backends=backends,
         inbox_poll=settings.log_poll,
     )
     bench = Workbench(

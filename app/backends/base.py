@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.backends import BackendResult, Capabilities
+from app.domain.decisions import Answer
 from app.domain.endpoints import Endpoint
 from app.domain.errors import HoldfastError
 from app.domain.ids import AgentId, RunId, ThreadId
@@ -25,6 +26,15 @@ class BackendError(HoldfastError):
         super().__init__(detail)
         self.code = code
         self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAnswer:
+    """What a person has answered to one of the remote's questions; without an answer its time was over."""
+
+    question: str
+    decision_id: str
+    answer: Answer | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +57,8 @@ class Turn:
     joins: bool = False
     is_continuation: bool = False
     """The run has had turns before this one."""
-    answer_to: str | None = None
-    """The name of the remote's question that `new_messages` answer."""
+    answers: Sequence[RemoteAnswer] = ()
+    """What was answered since; `new_messages` have the same in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

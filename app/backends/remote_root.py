@@ -15,7 +15,12 @@ import structlog
 
 from app import telemetry
 from app.backends.base import Abort, Backend, BackendError, Turn
-from app.backends.remote_questions import answer_as_message, question
+from app.backends.remote_questions import (
+    answer_as_message,
+    answer_to_remote,
+    new_tickets,
+    questions_of,
+)
 from app.backends.remote_run import RemoteRun
 from app.domain.backends import (
     WAITING_STATUSES,
@@ -185,7 +190,7 @@ def _turn(run: RemoteRun, answers: list[Message], answered: list[Ticket]) -> Tur
         binding=run.binding,
         joins=run.turn == run.turn_key,
         is_continuation=run.steps > 0,
-        answer_to=answered[0].ticket_id if answered else None,
+        answers=[answer_to_remote(ticket) for ticket in answered],
     )
 
 
@@ -249,20 +254,32 @@ async def _settle(
         messages.append(said)
     applied = [ticket.key for ticket in answered]
     if isinstance(result.status, WAITING_STATUSES):
-        asked = question(run, result, taken=await run.answers.names_used())
+        still_open = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
+        opened = new_tickets(run, questions_of(run, result), still_open)
         reason = durable(result.status, result.termination).reason
         waiting = Waiting(waiting_reason(reason), result.status_reason or reason)
-        await run.save(
+        answer = await run.save(
             messages,
             state=waiting,
             reason=waiting.message,
             completes_step=True,
-            said=[TicketOpened(ticket_to_json(asked))],
+            said=[TicketOpened(ticket_to_json(ticket)) for ticket in opened],
             applied=applied,
-            opened=[asked],
-            finish=_finish(run, result, response, [asked], waiting),
+            opened=opened,
+            finish=_finish(run, result, response, [*still_open, *opened], waiting),
         )
-        return Suspended()
+        if isinstance(answer, Saved):
+            return Suspended()
+        # Another question was answered meanwhile: the remote gets that at once.
+        await run.save(
+            messages,
+            completes_step=True,
+            said=[TicketOpened(ticket_to_json(ticket)) for ticket in opened],
+            applied=applied,
+            opened=opened,
+        )
+        run.tickets = list(await run.answers.unapplied())
+        return None
     termination = _termination(result)
     answer = await run.save(
         messages,

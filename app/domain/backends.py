@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias, assert_never
 
+from app.domain.decisions import Action
 from app.domain.ids import AgentId
 from app.domain.json_values import Json, JsonObject
 from app.domain.runs import (
@@ -301,8 +302,25 @@ OUTPUT_KEY = "__runtime_backend_output"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteQuestion:
+    """One of several things that a remote waits for, under its own name there."""
+
+    name: str
+    message: str
+    is_login: bool = False
+    tool_name: str | None = None
+    arguments: Json = None
+    actions: frozenset[Action] = frozenset({Action.RESPOND, Action.REJECT})
+    response_schema: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendResult:
-    """Where a backend's turn has ended. `binding` is what a later turn needs to find the same remote."""
+    """Where a backend's turn has ended. `binding` is what a later turn needs to find the same remote.
+
+    One that waits asks what its status says, unless it has `questions` of its own: then those are all
+    that are open there.
+    """
 
     status: BackendStatus
     termination: Termination = field(default_factory=NaturalEnd)
@@ -311,6 +329,7 @@ class BackendResult:
     output: BackendOutput = NO_OUTPUT
     steps: int = 0
     binding: JsonObject | None = None
+    questions: tuple[RemoteQuestion, ...] = ()
 
 
 def output_to_json(output: BackendOutput) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class Echo:
         words = "\n".join(message.text for message in turn.new_messages)
         if not turn.joins:
             await voice.accepted({"task": turn.key})
-        if turn.answer_to is not None:
+        if turn.answers:
             return _said(f"you answered: {words}")
         verb, _, rest = words.partition(" ")
         if verb in ("say", "hang"):
