@@ -63,7 +63,7 @@ AIMS = {
 
 
 @pytest.mark.parametrize("mutant", AIMS)
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_a_planted_bug_is_found(
     mutant: str, database_url: str, provider: FakeProvider, folder: Path
 ) -> None:

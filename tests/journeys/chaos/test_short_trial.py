@@ -19,7 +19,7 @@ PAUSES = (0.3, 0.75)
 """Short ones, so that every fault has its turn."""
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_nothing_is_lost_whatever_breaks(provider: FakeProvider, folder: Path) -> None:
     setting = Setting(seed=SEED, seconds=SECONDS, replicas=2, people=5)
     planned = plan(SEED, SECONDS, setting.replicas, pauses=PAUSES)
