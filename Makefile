@@ -28,7 +28,7 @@ check: $(TESTING)  ## Lint, import contracts and types only
 	@$(BIN)/mypy app tests migrations
 
 chaos: $(TESTING)  ## Break everything for SECONDS (60), by the plan of SEED, and check that nothing is lost
-	@$(BIN)/python -m tests.journeys.chaos --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.journeys.chaos --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE))
 
 bench: $(BENCHING)  ## Measure this tree against the floor, in one table
 	@$(BIN)/python -m bench

@@ -13,7 +13,8 @@ from tests.support.providers import FakeProvider
 
 pytestmark = pytest.mark.anyio
 
-SEED = 20
+SEED = 220
+"""One by which a replica is frozen first, while both are up, and then one after the other goes."""
 SECONDS = 9.0
 PAUSES = (0.3, 0.75)
 """Short ones, so that every fault has its turn."""
@@ -28,6 +29,7 @@ async def test_nothing_is_lost_whatever_breaks(provider: FakeProvider, folder: P
         outcome = await hold(setting, planned, postgres, provider, folder)
     print(table(outcome, SEED))
     assert not outcome.violations, "\n".join(map(str, outcome.violations))
+    assert Break.FREEZE.value in {fault.kind for fault in outcome.history.faults}
     assert outcome.truth.runs
     assert outcome.truth.effects
     assert any(hearing.connections > 1 for hearing in outcome.history.hearings)
