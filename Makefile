@@ -10,7 +10,7 @@ TESTING := $(VENV)/.testing-installed
 BENCHING := $(VENV)/.benching-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench format clean
+.PHONY: help run test check chaos bench format clean
 
 help:  ## Show what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ check: $(TESTING)  ## Lint, import contracts and types only
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy app tests migrations
+
+chaos: $(TESTING)  ## Break everything for SECONDS (60), by the plan of SEED, and check that nothing is lost
+	@$(BIN)/python -m tests.journeys.chaos --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE))
 
 bench: $(BENCHING)  ## Measure this tree against the floor, in one table
 	@$(BIN)/python -m bench

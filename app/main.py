@@ -27,6 +27,7 @@ from app.settings import Settings
 from app.transport import errors, repetitions
 from app.transport.auth import Doorkeeper
 from app.transport.bounds import BoundedBody
+from app.transport.given_up import GivenUp
 from app.transport.headers import require_readable
 from app.transport.openapi import declare_security
 from app.transport.polls import LongPolls
@@ -79,6 +80,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     errors.install(app)
     repetitions.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
+    app.add_middleware(GivenUp)
     strictly = [Depends(require_readable), Depends(require_known_query)]
     about_runs = (runs, retries, resume, inputs, unread, explanations, lineage)
     for face in (

@@ -291,7 +291,12 @@ def _queue(settings: Settings, desk: Desk, worker: Worker, tasks: TaskWorker) ->
         return Handled.DONE if await run_errand(desk, errand) else Handled.BUSY
 
     return DeliveryQueue(
-        desk.database, handle, tasks.handle, handle_errand, poll=settings.queue_poll
+        desk.database,
+        handle,
+        tasks.handle,
+        handle_errand,
+        poll=settings.queue_poll,
+        lost_after=settings.heartbeat_timeout,
     )
 
 

@@ -55,12 +55,15 @@ class DeliveryQueue:
         handle_errand: HandleErrand,
         *,
         poll: float,
+        lost_after: float,
     ) -> None:
         self._database = database
         self._handle = handle
         self._handle_task = handle_task
         self._handle_errand = handle_errand
         self._poll = poll
+        # Until then the queue keeps the delivery's key, and a second one for the same run is none.
+        self._lost_after = timedelta(seconds=lost_after)
         self._manager: QueueManager | None = None
         self._pool: QueuePool | None = None
         self._stopping = asyncio.Event()
@@ -101,7 +104,7 @@ class DeliveryQueue:
                 batch_size=BATCH,
                 max_concurrent_tasks=4 * BATCH,
                 shutdown_on_listener_failure=True,
-                heartbeat_timeout=timedelta(seconds=10),
+                heartbeat_timeout=self._lost_after,
             )
 
     async def _received(self, job: Job) -> None:

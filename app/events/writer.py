@@ -8,7 +8,7 @@ a checkpoint that waits for a lock never stops anybody's tokens.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import structlog
 
@@ -17,10 +17,8 @@ from app.clock import Clock, pause
 from app.domain.checkpoints import (
     Checkpoint,
     CheckpointAnswer,
-    DecidedMeanwhile,
     Said,
     Saved,
-    Unsettled,
 )
 from app.domain.errors import OwnershipLost
 from app.domain.ids import RunId, Tenant, ThreadId
@@ -70,6 +68,7 @@ class Writer:
         self._publisher = publisher
         self._outgoing = outgoing
         self._clock = clock
+        self._last = datetime.min.replace(tzinfo=UTC)
         self._dirty: dict[int, Journal] = {}
         self._speech = asyncio.Event()
         self._saves: list[_Save] = []
@@ -115,6 +114,14 @@ class Writer:
             for save in self._unanswered:
                 save.settle(OwnershipLost(save.checkpoint.run_id))
 
+    def _instant(self) -> datetime:
+        """Another one for each commit, also when the clock stands still: what landed is told by it."""
+        now = self._clock.now()
+        if timedelta(0) <= self._last - now < timedelta(seconds=1):
+            now = self._last + timedelta(microseconds=1)
+        self._last = now
+        return now
+
     # --- deltas -------------------------------------------------------------------------------
 
     def _wake(self, journal: Journal) -> None:
@@ -151,7 +158,7 @@ class Writer:
                 journal.flush_ended()
 
     async def _flush_together(self, taken: Sequence[tuple[Journal, list[Said]]]) -> None:
-        at = self._clock.now()
+        at = self._instant()
         flushes = []
         for journal, said in taken:
             entries = [entry(one) for one in said]
@@ -232,7 +239,7 @@ class Writer:
 
     async def _save_together(self, saves: Sequence[_Save]) -> list[_Save]:
         """One commit for all; returns what has to go its own way."""
-        at = self._clock.now()
+        at = self._instant()
         try:
             with telemetry.checkpoint_seconds.time():
                 written = await hot.checkpoint(
@@ -252,7 +259,7 @@ class Writer:
     async def _save_alone(self, save: _Save) -> None:
         """One transaction of its own, retried for as long as the database is away."""
         while True:
-            at = self._clock.now()
+            at = self._instant()
             try:
                 with telemetry.checkpoint_seconds.time():
                     answer = await self._save_in_transaction(save, at)
@@ -282,7 +289,7 @@ class Writer:
             if isinstance(outcome, NotOurs):
                 save.journal.lose()
                 raise OwnershipLost(checkpoint.run_id)
-            if isinstance(outcome, DecidedMeanwhile | Unsettled):
+            if not isinstance(outcome, Saved):
                 return outcome
             if not isinstance(checkpoint.state, Running):
                 await checkpoints.silence(transaction.connection, checkpoint)

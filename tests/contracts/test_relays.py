@@ -101,7 +101,7 @@ class Process:
 async def process(
     database: Database, wire: Wire, *, poll: float = NEVER, is_deaf: bool = False
 ) -> AsyncIterator[Process]:
-    async with writing(database, wire) as voices:
+    async with writing(database, wire=wire) as voices:
         opened = Process(voices)
         heard = {Topic.CANCEL: opened.wishes.append}
         opened.work.append(voices.tasks.create_task(voices.relay.listen(heard)))

@@ -288,7 +288,8 @@ async def test_a_run_that_waits_is_saved_with_its_tickets_and_falls_silent(
     assert await logged_seqs(database.hot, run) == [1, 2, 3]
 
 
-async def test_a_run_does_not_sleep_over_an_answer(database: Database) -> None:
+async def answered(database: Database) -> NewRun:
+    """A run that executes, and has an answer that it doesn't know of."""
     run, clock = await running(database.hot), SystemClock()
     ticket = ticket_of(run)
     decision = Decision(
@@ -301,6 +302,11 @@ async def test_a_run_does_not_sleep_over_an_answer(database: Database) -> None:
         assert await runs.lock(connection, run.tenant, run.id) is not None
         await tickets.open_all(connection, run.tenant, [ticket])
         await decisions.decide(connection, run.tenant, ticket.key, decision)
+    return run
+
+
+async def test_a_run_does_not_sleep_over_an_answer(database: Database) -> None:
+    run = await answered(database)
     async with writing(database) as voices:
         journal, _ = voices.of(run)
         ears = voices.listen(run)
@@ -457,3 +463,23 @@ async def test_a_checkpoint_whose_reply_is_lost_is_saved_once(
         log = await messages.history(database.hot, run.tenant, run.thread_id)
         assert [entry.message.text for entry in log] == ["Hello", "lost reply"]
         assert await logged_seqs(database.hot, run) == [*range(1, 2 + len(said))]
+
+
+async def test_a_checkpoint_that_writes_nothing_loses_its_connection_and_is_heard_once(
+    database_url: str,
+) -> None:
+    async with behind_a_lossy_wire(database_url) as (way, database):
+        run = await answered(database)
+        async with writing(database) as voices:
+            journal, _ = voices.of(run)
+            ears = voices.listen(run)
+            journal.held = True
+            journal.say(TextDelta("May I?"), 1)
+            way.lose(b"COMMIT")
+            waits = checkpoint_of(run, "May I?", state=suspended(), said=[StepEnd()])
+            assert await journal.commit(waits) == DecidedMeanwhile()
+            journal.say(TextDelta("Thanks"), 2)
+            heard = shown(await hear(ears, 2))
+        assert way.cuts == 1
+        assert heard == [(2, "text_delta", "May I?"), (3, "text_delta", "Thanks")]
+        assert await logged_deltas(database, run) == ["May I?", "Thanks"]

@@ -4,6 +4,7 @@ Prints its port, then serves until it is killed, or until its input closes with 
 POST /v1/chat/completions is the OpenAI-compatible wire, /v1/messages Anthropic's, and a path that ends in
 :streamGenerateContent Google's. What it answers is told in `fake_answers.py`.
 GET /stats?closed_early=N waits until N clients have left before their end, GET /asked tells the last request.
+GET /mood/NAME makes every third answer from then on fail that way, as a prompt's CHAOS does; GET /mood/ ends it.
 """
 
 import argparse
@@ -62,6 +63,7 @@ class Stats:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     failed_once: set[bytes] = field(default_factory=set)
     asked: dict[str, Any] = field(default_factory=dict)
+    mood: str = ""
 
     async def count_early_close(self) -> None:
         async with self.changed:
@@ -135,6 +137,9 @@ async def _get(stats: Stats, client: Client, path: str) -> None:
         await _whole(client, 200, counts)
     elif path == "/asked":
         await _whole(client, 200, stats.asked)
+    elif path.startswith("/mood/"):
+        stats.mood = path.removeprefix("/mood/")
+        await _whole(client, 200, {"mood": stats.mood})
     else:
         await _whole(client, 200, {"object": "list", "data": [{"id": "fake-20"}]})
 
@@ -144,7 +149,7 @@ async def _post(stats: Stats, client: Client, path: bytes, head: bytes, body: by
     request.setdefault("model", path.decode().rpartition("/")[2].partition(":")[0])
     stats.asked = request
     answer = answer_to(request)
-    chaos = answer.chaos
+    chaos = answer.chaos or ("" if stats.requests % 3 else stats.mood)
     if answer.once and body in stats.failed_once:
         chaos = ""
     elif answer.once:

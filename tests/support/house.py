@@ -209,7 +209,12 @@ class Replica:
             deafness=deafness,
         )
         self.queue = DeliveryQueue(
-            database, self._handle, self.tasks.handle, self._handle_errand, poll=0.2
+            database,
+            self._handle,
+            self.tasks.handle,
+            self._handle_errand,
+            poll=0.2,
+            lost_after=2.0,
         )
         self._tasks: list[asyncio.Task[None]] = []
 

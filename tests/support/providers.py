@@ -40,6 +40,10 @@ class FakeProvider:
         body: dict[str, Any] = httpx2.get(f"{self.origin}/asked", timeout=10).json()
         return body
 
+    def be(self, mood: str) -> None:
+        """Fail every third answer from now on in one of the ways that it has; none with an empty one."""
+        httpx2.get(f"{self.origin}/mood/{mood}", timeout=10).raise_for_status()
+
     def stats(self, *, closed_early: int = 0) -> Stats:
         """Waits until that many clients have closed their socket before their answer was over."""
         params = {"closed_early": str(closed_early)}

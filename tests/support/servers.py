@@ -5,8 +5,9 @@ import json
 import os
 import re
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.support.commands import HOLDFAST, OURS
@@ -105,9 +106,12 @@ class Server(Running):
 
 
 @asynccontextmanager
-async def serving(database_url: str, **settings: object) -> AsyncIterator[Server]:
+async def serving(
+    database_url: str, program: Sequence[str | Path] = (HOLDFAST,), /, **settings: object
+) -> AsyncIterator[Server]:
     """`holdfast serve` on a free port; settings by their names, in quick ones' place."""
-    async with _running(Server(await _start("serve", database_url, settings))) as server:
+    process = await _start((*program, "serve"), database_url, settings)
+    async with _running(Server(process)) as server:
         server.base = (await server.printed(_SERVING))[1]
         yield server
 
@@ -115,13 +119,15 @@ async def serving(database_url: str, **settings: object) -> AsyncIterator[Server
 @asynccontextmanager
 async def working(database_url: str, **settings: object) -> AsyncIterator[Running]:
     """`holdfast worker`, which executes runs and serves nobody."""
-    async with _running(Running(await _start("worker", database_url, settings))) as worker:
+    async with _running(
+        Running(await _start((HOLDFAST, "worker"), database_url, settings))
+    ) as worker:
         await worker.printed(_WORKING)
         yield worker
 
 
 async def _start(
-    command: str, database_url: str, settings: dict[str, object]
+    command: Sequence[str | Path], database_url: str, settings: dict[str, object]
 ) -> asyncio.subprocess.Process:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
@@ -129,8 +135,7 @@ async def _start(
         **{f"HOLDFAST_{name.upper()}": str(value) for name, value in (_QUICK | settings).items()},
     }
     return await asyncio.create_subprocess_exec(
-        HOLDFAST,
-        command,
+        *command,
         env=environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from app.clock import SystemClock, new_id
+from app.clock import Clock, SystemClock, new_id
 from app.domain.ids import WorkerId
 from app.domain.runs import NewRun
 from app.events.hub import Hub, Subscription
@@ -42,8 +42,10 @@ class Voices:
 
 
 @asynccontextmanager
-async def writing(database: Database, wire: Wire | None = None) -> AsyncIterator[Voices]:
-    hub, clock = Hub(), SystemClock()
+async def writing(
+    database: Database, clock: Clock | None = None, *, wire: Wire | None = None
+) -> AsyncIterator[Voices]:
+    hub, clock = Hub(), clock or SystemClock()
     relay = Relay(database, hub, WorkerId(new_id()), wire or NotifyWire(database))
     publisher = Publisher(hub, relay)
     outgoing = Outgoing(database, publisher, clock)

@@ -1,0 +1,32 @@
+"""All promises, held against a history and what the database has. Pure: it can be played again."""
+
+from collections.abc import Iterator
+
+from tests.journeys.chaos.checks_of_logs import check_logs
+from tests.journeys.chaos.checks_of_requests import check_requests
+from tests.journeys.chaos.checks_of_streams import check_streams
+from tests.journeys.chaos.checks_of_tools import check_tools
+from tests.journeys.chaos.history import History
+from tests.journeys.chaos.truth import Truth
+from tests.journeys.chaos.violations import Violation
+
+
+def check(history: History, truth: Truth) -> list[Violation]:
+    return [
+        *check_streams(history.hearings, truth),
+        *check_logs(truth),
+        *check_requests(history, truth),
+        *check_tools(truth),
+        *_check_rest(history, truth),
+    ]
+
+
+def _check_rest(history: History, truth: Truth) -> Iterator[Violation]:
+    """Everything has come to its end, and every row is sound."""
+    for run in truth.runs:
+        if run["status"] != "done":
+            yield Violation("a run never ends", f"{dict(run)}")
+    if history.settled_in is None:
+        yield Violation("not everything comes to rest", "something went on after all patience")
+    for rule, rows in truth.broken_rows.items():
+        yield Violation(rule, ", ".join(map(str, rows)))

@@ -1,0 +1,112 @@
+"""Serves with a bug on purpose: `python -m tests.journeys.chaos.mutated_serve fence serve`.
+
+Each bug is one that would break a promise, put where somebody could have made it. What is made slow is a
+commit, as it is on a disk that has to write.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from app import cli
+from app.clock import pause
+from app.control import decide
+from app.control.answers import DecisionRequest
+from app.control.desk import Desk
+from app.dispatch import launch
+from app.domain.ids import RunId
+from app.domain.principals import Principal
+from app.events import outgoing
+from app.events.outgoing import Outgoing, Transaction
+from app.storage import hot
+
+SLOW_COMMIT = 0.5
+
+_FENCE_OF_EVENTS = "WHERE h.run_id = w.run_id AND h.attempt = w.attempt\n    ORDER BY"
+
+
+def without_a_fence() -> None:
+    """Whoever has lost a run still writes its events."""
+    unfenced = hot._FLUSH.replace(_FENCE_OF_EVENTS, "ORDER BY")
+    assert unfenced != hot._FLUSH
+    hot._FLUSH = unfenced
+
+
+def publishing_before_the_commit() -> None:
+    """What a command says is told when it is written, and committed afterwards."""
+
+    @asynccontextmanager
+    async def transaction(
+        self: Outgoing, now: datetime | None = None
+    ) -> AsyncIterator[Transaction]:
+        now = now or self._clock.now()
+        async with self._database.transaction() as connection:
+            transaction = Transaction(connection, now)
+            yield transaction
+            for batch in await outgoing._log(transaction, now):
+                self._publisher.publish(batch)
+                await pause(SLOW_COMMIT)
+
+    Outgoing.transaction = transaction  # type: ignore[method-assign]  # the bug
+
+
+class _Undo(Exception):
+    """Rolls a transaction back that was only to be looked at."""
+
+
+def acknowledging_before_the_commit() -> None:
+    """A decision is answered as soon as it is found to be good, and committed afterwards."""
+    real = decide.decide
+    later: set[asyncio.Task[Any]] = set()
+
+    class Undone(Outgoing):
+        @asynccontextmanager
+        async def transaction(self, now: datetime | None = None) -> AsyncIterator[Transaction]:
+            with suppress(_Undo):
+                async with self._database.transaction() as connection:
+                    yield Transaction(connection, now or self._clock.now())
+                    raise _Undo
+
+    async def early(
+        desk: Desk,
+        principal: Principal,
+        run_id: RunId,
+        requests: Sequence[DecisionRequest],
+        *,
+        deliver: bool = True,
+        once: object = None,
+    ) -> decide.Decided:
+        dry = Undone(desk.database, desk.publisher, desk.clock)
+        answer = await real(replace(desk, outgoing=dry), principal, run_id, requests)
+
+        async def commit() -> None:
+            await pause(SLOW_COMMIT)
+            await real(desk, principal, run_id, requests)
+
+        task = asyncio.get_running_loop().create_task(commit())
+        later.add(task)
+        task.add_done_callback(later.discard)
+        return replace(answer, to_resume=None)
+
+    launch.decide = early  # type: ignore[attr-defined]  # the bug
+
+
+MUTANTS: Mapping[str, Callable[[], None]] = {
+    "fence": without_a_fence,
+    "publish": publishing_before_the_commit,
+    "acknowledge": acknowledging_before_the_commit,
+}
+
+
+def program(mutant: str) -> Sequence[str]:
+    """What to call in place of `holdfast`."""
+    return (sys.executable, "-m", "tests.journeys.chaos.mutated_serve", mutant)
+
+
+if __name__ == "__main__":
+    MUTANTS[sys.argv.pop(1)]()
+    cli.main()

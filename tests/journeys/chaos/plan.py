@@ -1,0 +1,83 @@
+"""Which faults there will be and when: nothing but a seed decides, so that a plan can be played again."""
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+LEAST_PAUSE = 0.3
+MOST_PAUSE = 1.8
+
+
+class Break(StrEnum):
+    """One way of breaking something. A replica, the database, the roads to the replicas, the model."""
+
+    KILL = "kill -9"
+    KILL_BEHIND_ANSWER = "kill -9 right behind a decision"
+    FREEZE = "stopped longer than its heartbeat"
+    DEPLOY = "SIGTERM"
+    DATABASE_FAST = "Postgres restarted, fast"
+    DATABASE_IMMEDIATE = "Postgres restarted, immediate"
+    BACKENDS = "all database connections ended"
+    CUT = "connections cut in mid-frame"
+    DELAY = "bytes delayed"
+    DROP = "bytes dropped"
+    FULL = "clients that stop reading"
+    MODEL_CUT = "model cuts its answers"
+    MODEL_STALL = "model stalls"
+    MODEL_REFUSES = "model answers 429"
+    MODEL_GARBAGE = "model answers garbage"
+
+
+EVERYTHING: Collection[Break] = tuple(Break)
+
+_LASTS = {
+    Break.KILL: (0.0, 0.5),
+    Break.KILL_BEHIND_ANSWER: (0.0, 0.5),
+    Break.FREEZE: (0.5, 1.5),
+    Break.DEPLOY: (0.0, 0.5),
+    Break.DATABASE_FAST: (0.0, 0.0),
+    Break.DATABASE_IMMEDIATE: (0.0, 0.0),
+    Break.BACKENDS: (0.0, 0.0),
+    Break.CUT: (0.0, 0.0),
+    Break.DELAY: (0.5, 2.0),
+    Break.DROP: (0.3, 1.0),
+    Break.FULL: (0.5, 3.0),
+    Break.MODEL_CUT: (0.2, 1.0),
+    Break.MODEL_STALL: (0.2, 1.0),
+    Break.MODEL_REFUSES: (0.2, 1.0),
+    Break.MODEL_GARBAGE: (0.2, 1.0),
+}
+"""Between how many seconds each lasts; a replica stays stopped so much longer than it counts as alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """`replica` is the one that it meets, when it is replicas that can be broken so."""
+
+    at: float
+    what: Break
+    lasts: float
+    replica: int
+
+
+def plan(
+    seed: int,
+    seconds: float,
+    replicas: int,
+    kinds: Collection[Break] = EVERYTHING,
+    pauses: tuple[float, float] = (LEAST_PAUSE, MOST_PAUSE),
+) -> list[Planned]:
+    """Each kind before any comes again, in an order of the seed's choice."""
+    chance = random.Random(seed)
+    planned: list[Planned] = []
+    round_: list[Break] = []
+    at = chance.uniform(*pauses)
+    while at < seconds:
+        if not round_:
+            round_ = sorted(kinds)
+            chance.shuffle(round_)
+        what = round_.pop()
+        planned.append(Planned(at, what, chance.uniform(*_LASTS[what]), chance.randrange(replicas)))
+        at += chance.uniform(*pauses)
+    return planned

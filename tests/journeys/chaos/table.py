@@ -1,0 +1,63 @@
+"""What a trial came to, in one table."""
+
+from collections import Counter
+from itertools import pairwise
+
+from app.domain.events import CONTROL_EVENTS, RUN_FINISH
+from tests.journeys.chaos.history import Answer, Hearing, History, Kind
+from tests.journeys.chaos.plan import Break
+from tests.journeys.chaos.trial import Outcome
+
+
+def table(outcome: Outcome, seed: int) -> str:
+    history, truth = outcome.history, outcome.truth
+    injected = Counter(fault.kind for fault in history.faults)
+    answers = Counter(operation.answer for operation in history.operations)
+    frames = sum(len(hearing.frames) for hearing in history.hearings)
+    rows = [
+        ("seed", f"{seed}"),
+        *((kind.value, f"{injected[kind.value]}") for kind in Break if injected[kind.value]),
+        ("faults", f"{injected.total()}"),
+        ("requests done", f"{answers[Answer.DONE]}"),
+        ("requests refused", f"{answers[Answer.REFUSED]}"),
+        ("requests that nobody answered", f"{answers[Answer.UNKNOWN]}"),
+        ("runs", f"{len(truth.runs)}"),
+        *((f"runs {how}", f"{count}") for how, count in _ends(outcome).most_common()),
+        ("decisions", f"{sum(one.answer is Answer.DONE for one in history.of(Kind.DECIDE))}"),
+        ("side effects", f"{len(truth.effects)}"),
+        ("streams", f"{len(history.hearings)}"),
+        ("connections of streams", f"{sum(one.connections for one in history.hearings)}"),
+        ("frames checked", f"{frames}"),
+        ("takeovers", f"{len(history.takeovers)}"),
+        ("longest takeover", _seconds(_longest_takeover(history))),
+        ("longest stall", _seconds(max(map(_longest_stall, history.hearings), default=0.0))),
+        ("longest deploy", _seconds(max((one.took or 0.0 for one in history.faults), default=0.0))),
+        ("came to rest within", _seconds(history.settled_in)),
+        ("violations", f"{len(outcome.violations)}"),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value:>10}" for name, value in rows)
+
+
+def _ends(outcome: Outcome) -> Counter[str]:
+    ends = (run["termination"] or {"type": run["status"]} for run in outcome.truth.runs)
+    return Counter(" ".join(filter(None, (end["type"], end.get("code")))) for end in ends)
+
+
+def _longest_takeover(history: History) -> float:
+    return max((takeover.seconds for takeover in history.takeovers), default=0.0)
+
+
+def _longest_stall(hearing: Hearing) -> float:
+    """Between two frames of a run that was executing, as its reader has lived through it."""
+    longest, executes = 0.0, False
+    for before, after in pairwise(hearing.frames):
+        kind = before.event["event_type"]
+        executes = kind != RUN_FINISH and (executes or kind not in CONTROL_EVENTS)
+        if executes:
+            longest = max(longest, after.at - before.at)
+    return longest
+
+
+def _seconds(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{seconds:.2f} s"

@@ -1,0 +1,78 @@
+"""What the database has when everything is over: the other side of what the history says."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from tests.support.invariants import broken_invariants
+
+Row: TypeAlias = dict[str, Any]
+
+_RUNS = """
+SELECT id::text, thread_id::text, status, waiting_reason, termination::text, attempt, owner::text,
+    retry_of::text, final_output, cancel_requested_at IS NOT NULL AS was_to_be_cancelled,
+    metadata ->> 'mark' AS mark FROM runs ORDER BY created_at
+"""
+_EVENTS = """
+SELECT seq, thread_id::text, run_id::text, step, event_type, body FROM events ORDER BY thread_id, seq
+"""
+_MESSAGES = """
+SELECT thread_id::text, seq, role, content::text FROM messages ORDER BY thread_id, seq
+"""
+_INPUTS = "SELECT run_id::text, status, message::text FROM inputs"
+_TICKETS = """
+SELECT t.id::text, t.run_id::text, t.call_id, t.kind, t.tool_name, t.status, t.arguments::text,
+    t.applied_at IS NOT NULL AS is_applied, d.decision_id, d.action, d.payload::text
+FROM tickets t LEFT JOIN decisions d
+    ON d.tenant = t.tenant AND d.ticket = t.id AND d.effect = 'decided'
+"""
+_EFFECTS = """
+SELECT tool, what, key, run_id::text, call_id, pid, attempt FROM chaos.effects ORDER BY id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """Rows as they are read; `events` are the objects that clients get, but for their time."""
+
+    runs: Sequence[Row] = ()
+    events: Sequence[Row] = ()
+    messages: Sequence[Row] = ()
+    inputs: Sequence[Row] = ()
+    tickets: Sequence[Row] = ()
+    effects: Sequence[Row] = ()
+    broken_rows: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What `tests.support.invariants` says of the rows."""
+
+
+async def read_truth(url: str) -> Truth:
+    connection = await asyncpg.connect(url)
+    try:
+        return Truth(
+            runs=[_parsed(dict(row), "termination") for row in await connection.fetch(_RUNS)],
+            events=[_event(dict(row)) for row in await connection.fetch(_EVENTS)],
+            messages=[dict(row) for row in await connection.fetch(_MESSAGES)],
+            inputs=[dict(row) for row in await connection.fetch(_INPUTS)],
+            tickets=[
+                _parsed(dict(row), "arguments", "payload")
+                for row in await connection.fetch(_TICKETS)
+            ],
+            effects=[dict(row) for row in await connection.fetch(_EFFECTS)],
+            broken_rows=await broken_invariants(url),
+        )
+    finally:
+        await connection.close()
+
+
+def _parsed(row: Row, *columns: str) -> Row:
+    read = {name: None if row[name] is None else json.loads(row[name]) for name in columns}
+    return {**row, **read}
+
+
+def _event(row: Row) -> Row:
+    envelope = {name: row[name] for name in ("seq", "thread_id", "run_id", "event_type")}
+    step = {} if row["step"] is None else {"step": row["step"]}
+    return {**envelope, **step, **json.loads(row["body"])}

@@ -1,0 +1,63 @@
+"""Looks at who executes what, all the time, and notes how long a run was without a worker that lives."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import asyncpg
+
+from app.clock import pause
+from app.storage.database import DATABASE_AWAY
+from tests.journeys.chaos.history import History, Takeover
+from tests.journeys.chaos.plan import Break
+
+_EVERY = 0.1
+_EXECUTING = """
+SELECT r.id::text, r.attempt, w.pid FROM runs r LEFT JOIN workers w ON w.id = r.owner
+WHERE r.status = 'running'
+"""
+_LOSSES = frozenset({Break.KILL.value, Break.KILL_BEHIND_ANSWER.value, Break.FREEZE.value})
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    attempt: int
+    pid: int | None
+
+
+async def watch(url: str, history: History, now: Callable[[], float]) -> None:
+    """Until cancelled."""
+    before: dict[str, _Seen] = {}
+    while True:
+        try:
+            connection = await asyncpg.connect(url, timeout=2)
+            try:
+                while True:
+                    rows = await connection.fetch(_EXECUTING, timeout=2)
+                    seen = {row["id"]: _Seen(row["attempt"], row["pid"]) for row in rows}
+                    _note_takeovers(history, before, seen, now())
+                    before = seen
+                    await pause(_EVERY)
+            finally:
+                connection.terminate()
+        except DATABASE_AWAY:
+            await pause(_EVERY)
+
+
+def _note_takeovers(
+    history: History, before: dict[str, _Seen], seen: dict[str, _Seen], at: float
+) -> None:
+    for run_id, now in seen.items():
+        then = before.get(run_id)
+        if then is None or now.attempt == then.attempt or then.pid is None:
+            continue
+        lost_at = _lost_at(history, then.pid)
+        if lost_at is not None:
+            history.takeovers.append(Takeover(run_id=run_id, seconds=at - lost_at))
+
+
+def _lost_at(history: History, pid: int) -> float | None:
+    """When the process was last killed or stopped."""
+    return max(
+        (fault.began for fault in history.faults if fault.pid == pid and fault.kind in _LOSSES),
+        default=None,
+    )

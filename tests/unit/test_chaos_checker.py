@@ -1,0 +1,338 @@
+"""The checker of the fault harness: silent over a sound history, and heard over each planted fault."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from tests.journeys.chaos.checker import check
+from tests.journeys.chaos.history import NOT_OURS, Frame, Hearing, History, Kind, Operation
+from tests.journeys.chaos.plan import Break, plan
+from tests.journeys.chaos.truth import Row, Truth
+
+RUN, THREAD, OTHER = "the run", "the thread", "another run"
+NATURAL = {"type": "natural_end"}
+
+
+@dataclass
+class Trial:
+    """A history and its truth, to be changed by whoever plants a fault."""
+
+    history: History
+    truth: Truth
+
+    def rules(self) -> set[str]:
+        return {violation.rule for violation in check(self.history, self.truth)}
+
+    def rows(self, **changed: Any) -> None:
+        self.truth = replace(self.truth, **changed)
+
+
+def event(seq: int, kind: str, step: int | None = None, **more: Any) -> Row:
+    at = {} if step is None else {"step": step}
+    return {
+        "seq": seq,
+        "thread_id": THREAD,
+        "run_id": RUN,
+        "event_type": kind,
+        **at,
+        **more,
+    }
+
+
+def log() -> list[Row]:
+    return [
+        event(1, "run_created"),
+        event(2, "run_start"),
+        event(3, "step_start", 1),
+        event(4, "text_delta", 1, delta="It is "),
+        event(5, "text_delta", 1, delta="done."),
+        event(6, "inference_complete", 1),
+        event(7, "state_snapshot", 1),
+        event(8, "step_end", 1),
+        event(9, "state_snapshot"),
+        event(10, "run_finish", termination=NATURAL, result={}),
+    ]
+
+
+def operation(kind: Kind, status: int, body: Row, said: Row, mark: str = "p0.1") -> Operation:
+    asked = Operation(mark=mark, kind=kind, path="/v1/…", body=body, tries=1)
+    asked.answered(status, said)
+    return asked
+
+
+def sound() -> Trial:
+    """One run that a client has started, heard, and approved a payment of; another client was refused."""
+    heard = [Frame(at=one["seq"], event={**one, "ts": "now"}, in_log=True) for one in log()]
+    answer = {"ticket_id": "k", "action": "approve"}
+    history = History(
+        operations=[
+            operation(Kind.START, 202, {}, {"run_id": RUN}),
+            operation(Kind.START, 409, {}, {"code": "thread_busy"}, "p1.1"),
+            operation(
+                Kind.DECIDE, 200, {"decisions": [answer]}, {"results": [{"decision_id": "d"}]}
+            ),
+            operation(Kind.CANCEL, 200, {}, {"run_id": RUN, "status": "done"}),
+        ],
+        hearings=[
+            Hearing(path=f"/v1/runs/{RUN}", frames=heard, connections=2, ended=True),
+            Hearing(path=f"/v1/threads/{THREAD}", frames=list(heard), connections=9, ended=True),
+        ],
+        settled_in=0.1,
+    )
+    truth = Truth(
+        runs=[
+            {
+                "id": RUN,
+                "thread_id": THREAD,
+                "status": "done",
+                "termination": NATURAL,
+                "retry_of": None,
+                "final_output": "It is done.",
+                "was_to_be_cancelled": False,
+                "mark": "p0.1",
+            }
+        ],
+        events=log(),
+        messages=[{"thread_id": THREAD, "seq": 1, "role": "user", "content": "[p0.1] Pay."}],
+        tickets=[
+            {
+                "id": "k",
+                "run_id": RUN,
+                "call_id": "c",
+                "kind": "approval",
+                "status": "decided",
+                "is_applied": True,
+                "decision_id": "d",
+                "action": "approve",
+                "payload": None,
+            }
+        ],
+        effects=[effect()],
+    )
+    return Trial(history, truth)
+
+
+def effect(**changed: Any) -> Row:
+    done = {"tool": "pay", "what": "p0.1/0", "key": "the key", "run_id": RUN, "call_id": "c"}
+    return {**done, **changed}
+
+
+def test_a_sound_history_breaks_nothing() -> None:
+    trial = sound()
+    assert check(trial.history, trial.truth) == []
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+def frames(trial: Trial) -> list[Frame]:
+    return trial.history.hearings[0].frames
+
+
+def hears_twice(trial: Trial) -> None:
+    frames(trial).insert(4, frames(trial)[3])
+
+
+def misses_one_of_the_thread(trial: Trial) -> None:
+    del trial.history.hearings[1].frames[3]
+
+
+def misses_one(trial: Trial) -> None:
+    del frames(trial)[3]
+
+
+def misses_the_end(trial: Trial) -> None:
+    del frames(trial)[-1]
+
+
+def hears_what_was_rolled_back(trial: Trial) -> None:
+    frames(trial)[3].event["delta"] = "It was "
+
+
+def hears_too_early(trial: Trial) -> None:
+    frames(trial)[3] = replace(frames(trial)[3], in_log=False)
+
+
+def never_hears_the_end(trial: Trial) -> None:
+    trial.history.hearings[0].ended = False
+
+
+# --- logs -----------------------------------------------------------------------------------------
+
+
+def with_events(trial: Trial, events: list[Row]) -> None:
+    trial.history.hearings.clear()
+    trial.rows(events=[{**one, "seq": seq} for seq, one in enumerate(events, 1)])
+
+
+def a_zombie_says_the_rest(trial: Trial) -> None:
+    events = log()
+    with_events(trial, [*events[:6], event(0, "text_delta", 1, delta="done."), *events[6:]])
+
+
+def a_zombie_says_a_word_twice(trial: Trial) -> None:
+    events = log()
+    with_events(trial, [*events[:5], events[4], *events[5:]])
+
+
+def two_execute(trial: Trial) -> None:
+    events = log()
+    others = [{**one, "run_id": OTHER} for one in (events[0], events[1], events[-1])]
+    with_events(trial, [*events[:5], *others, *events[5:]])
+
+
+def ends_otherwise(trial: Trial) -> None:
+    events = log()
+    events[-1] = {**events[-1], "termination": {"type": "error", "code": "worker_lost"}}
+    with_events(trial, events)
+
+
+def ends_without_a_word(trial: Trial) -> None:
+    with_events(trial, log()[:-1])
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+def breaks_the_server(trial: Trial) -> None:
+    trial.history.operations[1].answered(500, {"code": "internal_error"})
+
+
+def says_what_nobody_understands(trial: Trial) -> None:
+    trial.history.operations[1].answered(503, {"code": NOT_OURS, "text": "Go away"})
+
+
+def loses_a_message(trial: Trial) -> None:
+    trial.rows(messages=[])
+
+
+def doubles_a_message(trial: Trial) -> None:
+    trial.rows(messages=[*trial.truth.messages, *trial.truth.messages])
+
+
+def accepts_what_it_refused(trial: Trial) -> None:
+    refused = {"thread_id": THREAD, "seq": 2, "role": "user", "content": "[p1.1] Hello."}
+    trial.rows(messages=[*trial.truth.messages, refused])
+
+
+def overlooks_an_input(trial: Trial) -> None:
+    trial.rows(inputs=[{"run_id": RUN, "status": "retracted", "message": "[p0.1] Pay."}])
+
+
+def starts_twice(trial: Trial) -> None:
+    trial.rows(runs=[*trial.truth.runs, {**trial.truth.runs[0], "id": OTHER, "status": "waiting"}])
+
+
+def loses_a_run(trial: Trial) -> None:
+    trial.history.operations[0].said["run_id"] = OTHER
+
+
+def loses_a_decision(trial: Trial) -> None:
+    trial.rows(tickets=[{**trial.truth.tickets[0], "decision_id": "another one"}])
+
+
+def forgets_a_decision(trial: Trial) -> None:
+    trial.rows(tickets=[{**trial.truth.tickets[0], "is_applied": False}])
+
+
+def leaves_a_ticket_open(trial: Trial) -> None:
+    trial.rows(tickets=[{**trial.truth.tickets[0], "status": "open"}])
+
+
+def loses_a_wish(trial: Trial) -> None:
+    trial.history.operations[3].status = 202
+
+
+# --- tools ----------------------------------------------------------------------------------------
+
+
+def pays_twice(trial: Trial) -> None:
+    trial.rows(effects=[effect(), effect()])
+
+
+def pays_unasked(trial: Trial) -> None:
+    trial.rows(tickets=[{**trial.truth.tickets[0], "action": "reject"}])
+
+
+def pays_under_another_key(trial: Trial) -> None:
+    trial.rows(effects=[effect(tool="put"), effect(tool="put", key="another one")])
+
+
+def pays_what_was_edited(trial: Trial) -> None:
+    edited = {**trial.truth.tickets[0], "action": "edit", "payload": {"what": "less"}}
+    trial.rows(tickets=[edited])
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def never_rests(trial: Trial) -> None:
+    trial.history.settled_in = None
+
+
+def runs_for_ever(trial: Trial) -> None:
+    trial.rows(runs=[{**trial.truth.runs[0], "status": "running", "termination": None}])
+
+
+def breaks_a_row(trial: Trial) -> None:
+    trial.truth = replace(trial.truth, broken_rows={"a thread's messages have a gap": [THREAD]})
+
+
+@pytest.mark.parametrize(
+    ("planted", "rule"),
+    [
+        (hears_twice, "a frame comes twice or too late"),
+        (misses_one, "a frame is missing"),
+        (misses_one_of_the_thread, "a frame is missing"),
+        (misses_the_end, "a frame is missing"),
+        (hears_what_was_rolled_back, "a frame that was seen isn't in the log"),
+        (hears_too_early, "a frame is seen before it is durable"),
+        (never_hears_the_end, "a stream never ends"),
+        (a_zombie_says_the_rest, "events out of order"),
+        (a_zombie_says_a_word_twice, "what was said isn't what was written"),
+        (two_execute, "two runs execute on a thread"),
+        (ends_otherwise, "an end isn't what the record says"),
+        (ends_without_a_word, "activations and their ends don't match"),
+        (breaks_the_server, "a request breaks the server"),
+        (says_what_nobody_understands, "an answer isn't JSON"),
+        (loses_a_message, "an accepted message is lost"),
+        (doubles_a_message, "a message is in the log twice"),
+        (accepts_what_it_refused, "a refused message is there"),
+        (overlooks_an_input, "a message is overlooked by its run"),
+        (starts_twice, "a start makes two runs"),
+        (loses_a_run, "an accepted run is lost"),
+        (loses_a_decision, "a decision that was answered doesn't count"),
+        (forgets_a_decision, "a decision is never used"),
+        (leaves_a_ticket_open, "a run ends with a ticket open"),
+        (loses_a_wish, "a wish to cancel is lost"),
+        (pays_twice, "a side effect happens more often than was allowed"),
+        (pays_unasked, "a side effect happens more often than was allowed"),
+        (pays_under_another_key, "a call has two keys"),
+        (pays_what_was_edited, "an edited call runs as it was"),
+        (never_rests, "not everything comes to rest"),
+        (runs_for_ever, "a run never ends"),
+        (breaks_a_row, "a thread's messages have a gap"),
+    ],
+    ids=lambda given: given.__name__ if callable(given) else "",
+)
+def test_a_planted_fault_is_found(planted: Callable[[Trial], None], rule: str) -> None:
+    trial = sound()
+    planted(trial)
+    assert rule in trial.rules()
+
+
+def test_who_was_refused_after_silence_may_have_been_heard() -> None:
+    """The first try may have had its effect: only what was refused at once must not be there."""
+    trial = sound()
+    trial.history.operations[1].tries = 2
+    accepts_what_it_refused(trial)
+    assert trial.rules() == set()
+
+
+def test_a_plan_follows_from_its_seed_and_leaves_nothing_out() -> None:
+    planned = plan(7, 40.0, 3)
+    assert planned == plan(7, 40.0, 3) != plan(8, 40.0, 3)
+    assert {one.what for one in planned} == set(Break)
+    assert planned == sorted(planned, key=lambda one: one.at)
