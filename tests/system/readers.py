@@ -31,21 +31,21 @@ class Heard:
         self.events.append(event)
 
 
-Reader: TypeAlias = Callable[[str], Awaitable[Heard]]
+Reader: TypeAlias = Callable[[str, Heard], Awaitable[Heard]]
+"""Reads a stream to its end into what it was given; others may look at that meanwhile."""
 
 
-async def eventsource(url: str) -> Heard:
+async def eventsource(url: str, heard: Heard) -> Heard:
     """npm's `eventsource`: a browser's EventSource, for node."""
-    return await _in_node("eventsource.mjs", url)
+    return await _in_node("eventsource.mjs", url, heard)
 
 
-async def eventsource_parser(url: str) -> Heard:
+async def eventsource_parser(url: str, heard: Heard) -> Heard:
     """npm's `eventsource-parser`: what most JavaScript clients of such services are made of."""
-    return await _in_node("parser.mjs", url)
+    return await _in_node("parser.mjs", url, heard)
 
 
-async def httpx2_event_source(url: str) -> Heard:
-    heard = Heard()
+async def httpx2_event_source(url: str, heard: Heard) -> Heard:
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         while True:
             headers = EVENT_STREAM | (_last_id(heard))
@@ -62,9 +62,8 @@ async def httpx2_event_source(url: str) -> Heard:
                 continue
 
 
-async def curl(url: str) -> Heard:
+async def curl(url: str, heard: Heard) -> Heard:
     """A script around curl, which shows what arrives and nothing more."""
-    heard = Heard()
     while True:
         headers = EVENT_STREAM | _last_id(heard)
         given = [part for name, value in headers.items() for part in ("-H", f"{name}: {value}")]
@@ -109,8 +108,7 @@ async def node(script: str, *arguments: str) -> AsyncIterator[asyncio.subprocess
         await process.wait()
 
 
-async def _in_node(script: str, url: str) -> Heard:
-    heard = Heard()
+async def _in_node(script: str, url: str, heard: Heard) -> Heard:
     async with node(script, url) as process:
         assert process.stdout is not None
         async for line in process.stdout:

@@ -10,7 +10,7 @@ from tests.support.cutters import Cutter, cutting
 from tests.support.servers import Server
 from tests.support.streams import Client, types_of
 from tests.system.nginx import Nginx, proxying
-from tests.system.readers import READERS
+from tests.system.readers import READERS, Heard
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -43,7 +43,7 @@ async def hears_all(client: Client, base: str, reader: str, cutter: Cutter) -> N
     started = await client.start("talker", WORDS)
     path = f"/v1/runs/{started['run_id']}"
     cutter.every = EVERY[reader]
-    heard = await READERS[reader](f"{base}{path}/events")
+    heard = await READERS[reader](f"{base}{path}/events", Heard())
     assert types_of(heard.events).count("text_delta") > 20, "it was to be cut while it spoke"
     assert heard.events == await client.log(path)
     assert heard.status == 204, "whoever comes back after the end is sent home"
@@ -70,6 +70,6 @@ async def test_all_at_once_hear_the_same(client: Client, before: Cutter) -> None
     path = f"/v1/runs/{started['run_id']}"
     before.every = 30
     url = f"{before.base}{path}/events"
-    heard = await asyncio.gather(*(read(url) for read in READERS.values()))
+    heard = await asyncio.gather(*(read(url, Heard()) for read in READERS.values()))
     log = await client.log(path)
     assert [one.events for one in heard] == [log] * len(READERS)
