@@ -3,11 +3,11 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import httpx2
 
@@ -31,7 +31,7 @@ class Heard:
         self.events.append(event)
 
 
-Reader: TypeAlias = Callable[[str, Heard], Awaitable[Heard]]
+Reader: TypeAlias = Callable[[str, Heard], Coroutine[Any, Any, Heard]]
 """Reads a stream to its end into what it was given; others may look at that meanwhile."""
 
 

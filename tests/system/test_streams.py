@@ -52,8 +52,8 @@ async def test_silence_is_broken_often_enough(
         await client.settled(run["run_id"])
         path = f"/v1/runs/{run['run_id']}/events"
         arrived: list[float] = []
-        params = {"from": "now", "follow": 1}
-        async with client.http.stream("GET", path, params=params, headers=EVENT_STREAM) as stream:
+        url = f"{path}?from=now&follow=1"
+        async with client.http.stream("GET", url, headers=EVENT_STREAM) as stream:
             async for line in stream.aiter_lines():
                 if line.startswith((":", "retry")):
                     arrived.append(monotonic())
