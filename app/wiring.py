@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
@@ -38,6 +39,7 @@ from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.storage.notifications import listen, notify
 from app.storage.runs import RunKey
 
+T = TypeVar("T")
 WAIT_FOR_SLOT = 1.0
 
 log = structlog.get_logger(__name__)
@@ -54,7 +56,8 @@ class House:
     models: ModelCatalog
     desk: Desk
     worker: Worker | None
-    stopping: asyncio.Event
+    begin_to_rest: Callable[[], None]
+    """Take nothing new and hand over what runs, beside whatever is still to be done; leaving waits for it."""
 
 
 @asynccontextmanager
@@ -204,7 +207,8 @@ async def _furnish(
             stopping.create_task(tasks.stop(settings.handover_grace))
         await liveness.stop()
 
-    stack.push_async_callback(go_to_rest)
+    rest = _Rest(go_to_rest, background)
+    stack.push_async_callback(rest.come)
     return House(
         settings=settings,
         database=database,
@@ -213,8 +217,38 @@ async def _furnish(
         models=models,
         desk=desk,
         worker=worker if settings.role != "api" else None,
-        stopping=asyncio.Event(),
+        begin_to_rest=rest.begin,
     )
+
+
+class _Rest:
+    """The way to rest: gone once, from when somebody wishes it, or on leaving."""
+
+    def __init__(
+        self, go: Callable[[], Coroutine[None, None, None]], beside: "_Background"
+    ) -> None:
+        self._go = go
+        self._beside = beside
+        self._way: asyncio.Task[Exception | None] | None = None
+
+    def begin(self) -> None:
+        if self._way is None:
+            self._way = self._beside.finish(self._walk())
+
+    async def come(self) -> None:
+        if self._way is None:
+            await self._go()
+            return
+        await asyncio.wait({self._way})
+        if not self._way.cancelled() and (error := self._way.result()) is not None:
+            raise error
+
+    async def _walk(self) -> Exception | None:
+        try:
+            await self._go()
+        except Exception as error:  # noqa: BLE001  raised on leaving; the house stands until then
+            return error
+        return None
 
 
 class _Background:
@@ -246,6 +280,10 @@ class _Background:
                 raise
 
         self._started.append(self._tasks.create_task(watched()))
+
+    def finish(self, work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
+        """Work that is seen through to its end."""
+        return self._tasks.create_task(work)
 
     def always(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Work that is begun again whenever the database has broken it off."""

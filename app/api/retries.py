@@ -1,6 +1,6 @@
 """Retries over HTTP: a new run in a failed one's place."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.runs import accepted
 from app.api.schemas.common import Problem, Uuid
@@ -9,7 +9,7 @@ from app.control.once import Once
 from app.control.retry import RetryRequest, VersionOfAgent
 from app.dispatch.launch import retry_run
 from app.domain.ids import RunId
-from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
+from app.transport.deps import DeskDep, PrincipalDep, WorkerDep, require_staying
 from app.transport.headers import traceparent
 from app.transport.repetitions import KeyDep
 
@@ -23,7 +23,9 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
         404: {"model": Problem, "description": "Not here"},
         409: {"model": Problem, "description": "Not ended, not failed, or not the latest"},
         429: {"model": Problem, "description": "Too many runs queue for the thread"},
+        503: {"model": Problem, "description": "This server is stopping; another one takes it"},
     },
+    dependencies=[Depends(require_staying)],
 )
 async def retry_a_run(
     run_id: Uuid,

@@ -42,6 +42,7 @@ from app.transport.deps import (
     StreamOptionsDep,
     StreamToken,
     WorkerDep,
+    require_staying,
     stream_reader,
 )
 from app.transport.headers import (
@@ -74,8 +75,10 @@ Wait = Annotated[int | None, Query(ge=0, le=MOST_WAIT, description="Seconds to w
         409: {"model": Problem, "description": "The thread or the run id is taken"},
         413: {"model": Problem, "description": "Too large"},
         429: {"model": Problem, "description": "Too many runs queue for the thread"},
+        503: {"model": Problem, "description": "This server is stopping; another one takes it"},
         **_problems,
     },
+    dependencies=[Depends(require_staying)],
 )
 async def start_a_run(
     body: StartIn,

@@ -5,30 +5,14 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import httpx2
-
-from tests.support.streams import EVENT_STREAM, PATIENCE, Event
+from tests.support.readers import Heard, httpx2_event_source, since
+from tests.support.streams import EVENT_STREAM, PATIENCE
 from tests.system.programs import program
 
 _CLIENTS = Path(__file__).parent / "clients"
-
-
-@dataclass(slots=True)
-class Heard:
-    """What a reader was given, and the status that sent it home."""
-
-    events: list[Event] = field(default_factory=list)
-    connections: int = 0
-    status: int = 0
-
-    def take(self, id: str, data: str) -> None:
-        event = json.loads(data)
-        assert id == str(event["seq"])
-        self.events.append(event)
 
 
 Reader: TypeAlias = Callable[[str, Heard], Coroutine[Any, Any, Heard]]
@@ -45,27 +29,10 @@ async def eventsource_parser(url: str, heard: Heard) -> Heard:
     return await _in_node("parser.mjs", url, heard)
 
 
-async def httpx2_event_source(url: str, heard: Heard) -> Heard:
-    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-        while True:
-            headers = EVENT_STREAM | (_last_id(heard))
-            try:
-                async with http.stream("GET", url, headers=headers) as response:
-                    if response.status_code != 200:
-                        heard.status = response.status_code
-                        return heard
-                    heard.connections += 1
-                    async for sse in httpx2.EventSource(response):
-                        if sse.data:
-                            heard.take(sse.id, sse.data)
-            except httpx2.TransportError:
-                continue
-
-
 async def curl(url: str, heard: Heard) -> Heard:
     """A script around curl, which shows what arrives and nothing more."""
     while True:
-        headers = EVENT_STREAM | _last_id(heard)
+        headers = EVENT_STREAM | since(heard)
         given = [part for name, value in headers.items() for part in ("-H", f"{name}: {value}")]
         process = await asyncio.create_subprocess_exec(
             program("curl"),
@@ -119,7 +86,3 @@ async def _in_node(script: str, url: str, heard: Heard) -> Heard:
                 heard.take(said["id"], said["data"])
         assert await process.wait() == 0
     return heard
-
-
-def _last_id(heard: Heard) -> dict[str, str]:
-    return {"Last-Event-ID": str(heard.events[-1]["seq"])} if heard.events else {}

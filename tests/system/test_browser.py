@@ -39,10 +39,11 @@ async def test_a_browser_comes_back_after_a_restart(
             "sha256": hashlib.sha256(key.encode()).hexdigest(),
         }
     ]
-    settings = {"agents": agents, "api_keys": json.dumps(keys), "port": free_port()}
+    port = free_port()
+    settings = {"agents": agents, "api_keys": json.dumps(keys), "port": port}
     async with telling() as page:
         more = PAGE.format(pages=PAGES, port=page.port)
-        nginx = Nginx(tmp_path / "nginx", [settings["port"]], proxying=NO_ANSWER, more=more)
+        nginx = Nginx(tmp_path / "nginx", [port], proxying=NO_ANSWER, more=more)
         async with serving(shared_database_url, **settings) as server, proxying(nginx):
             async with server.client(key) as client:
                 started = await client.start("talker", MANY_WORDS)

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.cutters import Cutter, cutting
+from tests.support.readers import Heard
 from tests.support.servers import Server
 from tests.support.streams import Client, types_of
 from tests.system.nginx import Nginx, proxying
-from tests.system.readers import READERS, Heard
+from tests.system.readers import READERS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

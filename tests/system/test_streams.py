@@ -11,10 +11,11 @@ import pytest
 
 from tests.support.conditions import eventually
 from tests.support.cutters import cutting
+from tests.support.readers import Heard
 from tests.support.servers import Server, serving
 from tests.support.streams import EVENT_STREAM, Client, Event, text_of
 from tests.system.nginx import Nginx, proxying
-from tests.system.readers import READERS, Heard, node
+from tests.system.readers import READERS, node
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
