@@ -42,13 +42,23 @@ http {{
 
 
 class Nginx:
-    """One server block before some servers. `proxying` is said about the way to them, `more` beside it."""
+    """One server block before some servers.
+
+    `each` is said about every server, `proxying` about the way to them, `more` beside that.
+    """
 
     def __init__(
-        self, folder: Path, targets: Sequence[int], *, proxying: str = "", more: str = ""
+        self,
+        folder: Path,
+        targets: Sequence[int],
+        *,
+        each: str = "",
+        proxying: str = "",
+        more: str = "",
     ) -> None:
         self.port = free_port()
         self._folder = folder
+        self._each = each
         self._proxying = proxying
         self._more = more
         self._process: asyncio.subprocess.Process | None = None
@@ -65,7 +75,7 @@ class Nginx:
 
     def point_to(self, targets: Sequence[int]) -> None:
         """Where requests go, from the next start or reload on."""
-        servers = "\n".join(f"        server 127.0.0.1:{port};" for port in targets)
+        servers = "\n".join(f"        server 127.0.0.1:{port} {self._each};" for port in targets)
         text = _CONFIGURATION.format(
             folder=self._folder,
             user="user root;" if os.geteuid() == 0 else "",
