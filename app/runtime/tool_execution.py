@@ -1,10 +1,12 @@
 """One call in the hands of its tool: tried again where that is safe, its wishes for the state kept apart."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
 
 from app.clock import pause
+from app.domain.errors import OwnershipLost
 from app.domain.ids import CallId
 from app.domain.json_values import Json, as_object
 from app.domain.tickets import Ticket
@@ -74,6 +76,11 @@ async def _try(
     snapshot: Snapshot,
     resumption: Resumption | None,
 ) -> Executed:
+    async def room() -> None:
+        # Whoever has lost the run is broken off; until then its tool needn't know.
+        with suppress(OwnershipLost):
+            await run.events.room()
+
     changes: list[Change] = []
     lineage = run.record.lineage
     ticket = None if resumption is None else resumption.ticket
@@ -91,6 +98,7 @@ async def _try(
         snapshot=snapshot,
         change=lambda change: changes.append(run.state.checked(change)),
         tasks=run.tasks,
+        room=room,
         parent_run_id=lineage.parent_run_id,
         parent_call_id=None if lineage.parent_call_id is None else CallId(lineage.parent_call_id),
     )

@@ -19,6 +19,7 @@ from app.runtime.ports import ToolContext
 from app.tools.bounds import MAX_ERROR_CHARACTERS, MAX_RESULT_BYTES, shortened
 from app.tools.docstrings import read_docstring
 from app.tools.failures import ToolFailed
+from app.tools.pacing import Room, ThreadVoice, paced
 from app.tools.parameters import InvalidArguments, Parameters, parameters_of
 from app.tools.results import failed, result_of
 from app.tools.schemas import build_validator
@@ -70,7 +71,7 @@ class FunctionTool(Generic[P, R]):
         values |= dict.fromkeys(self.parameters.context_names, context)
         try:
             async with asyncio.timeout(timeout) as deadline:
-                returned = await self._call(values)
+                returned = await self._call(values, context.room)
         except InvalidArguments:
             raise
         except asyncio.CancelledError:
@@ -90,12 +91,14 @@ class FunctionTool(Generic[P, R]):
             return failed(name, _text_of(error))
         return result_of(self.descriptor, returned, self.max_result_bytes)
 
-    async def _call(self, values: dict[str, Any]) -> Any:
+    async def _call(self, values: dict[str, Any], room: Room) -> Any:
         function: Callable[..., Any] = self.function
         if inspect.iscoroutinefunction(function):
-            return await function(**values)
+            return await paced(function(**values), room)
         returned = await _threads.run(partial(function, **values))
-        # A plain function that wraps an async one.
+        if inspect.iscoroutine(returned):
+            # A plain function that wraps an async one.
+            return await paced(returned, room)
         return await returned if inspect.isawaitable(returned) else returned
 
 
@@ -216,11 +219,13 @@ def _heard_until_over(context: ToolContext) -> ToolContext:
         if not over.is_set():
             context.say(event)
 
+    from_threads = ThreadVoice(deliver, context.room, over, loop)
+
     def say(event: AgentEvent) -> None:
         if threading.get_ident() == home:
             deliver(event)
-        elif not over.is_set():
-            loop.call_soon_threadsafe(deliver, event)
+        else:
+            from_threads.say(event)
 
     return replace(context, say=say, over=over)
 
