@@ -10,6 +10,7 @@ from app.api import (
     explanations,
     health,
     inputs,
+    lineage,
     resume,
     retries,
     rules,
@@ -80,7 +81,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
     app.add_middleware(LastAnswers, departure=app.state.departure)
     strictly = [Depends(require_readable), Depends(require_known_query)]
-    about_runs = (runs, retries, resume, inputs, explanations)
+    about_runs = (runs, retries, resume, inputs, explanations, lineage)
     for face in (
         *about_runs,
         threads,

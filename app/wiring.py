@@ -12,10 +12,15 @@ import structlog
 
 from app.agents.catalog import Catalog, load_catalog
 from app.agents.demo import demo_catalog
+from app.agents.endpoints import Endpoints
 from app.agents.resolve import models_of
 from app.agents.roster import Roster
+from app.backends.a2a import A2AFactory
+from app.backends.holdfast import HoldfastFactory
+from app.backends.registry import Backends
 from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
+from app.control.errands import run_errand
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
@@ -23,6 +28,7 @@ from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
+from app.domain.errands import Errand
 from app.domain.errors import ConfigurationError
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.hub import Hub
@@ -70,20 +76,31 @@ async def open_house(settings: Settings) -> AsyncIterator[House]:
         database = await Database.open(url, _options(settings), listen_url=settings.listen_url)
         stack.push_async_callback(database.close)
         await migrations.require_usable(database.hot)
-        catalog, models = load_agents(settings)
+        backends = known_backends()
+        stack.push_async_callback(backends.aclose)
+        catalog, models = load_agents(settings, backends)
         stack.push_async_callback(models.aclose)
         if settings.role != "api" and settings.agents is not None:
             require_working_models(settings.agents, catalog, models)
-        yield await _furnish(settings, stack, database, place, catalog, models)
+        yield await _furnish(settings, stack, database, place, catalog, models, backends)
 
 
-def load_agents(settings: Settings) -> tuple[Catalog, ModelCatalog]:
+def known_backends() -> Backends:
+    """Who can execute agents that don't live here, by the name that an endpoint calls them."""
+    return Backends({"a2a": A2AFactory(), "holdfast": HoldfastFactory()}, os.environ)
+
+
+def load_agents(
+    settings: Settings, endpoints: Endpoints | None = None
+) -> tuple[Catalog, ModelCatalog]:
     """The agents that the settings name, and the models behind them."""
     defaults = specs_from_environment(os.environ)
     catalog = (
         demo_catalog(default_models=defaults)
         if settings.agents is None
-        else load_catalog(settings.agents, default_models=defaults)
+        else load_catalog(
+            settings.agents, default_models=defaults, endpoints=endpoints or known_backends()
+        )
     )
     return catalog, ModelCatalog(list(catalog.models.values()), os.environ)
 
@@ -124,6 +141,7 @@ async def _furnish(
     place: str,
     catalog: Catalog,
     models: ModelCatalog,
+    backends: Backends,
 ) -> House:
     me = WorkerId(new_id())
     clock, hub = SystemClock(), Hub()
@@ -131,7 +149,7 @@ async def _furnish(
     publisher = Publisher(hub, relay)
     outgoing = Outgoing(database, publisher, clock)
     writer = Writer(database, publisher, outgoing, clock)
-    roster = Roster(catalog, models, database)
+    roster = Roster(catalog, models, database, backends)
     await roster.publish()
 
     async def announce_cancel(tenant: Tenant, run_id: RunId, reason: str | None) -> None:
@@ -149,9 +167,12 @@ async def _furnish(
         ),
         announce_cancel=announce_cancel,
         heartbeat_timeout=settings.heartbeat_timeout,
+        backends=backends,
         inbox_poll=settings.log_poll,
     )
-    bench = Workbench(database=database, writer=writer, roster=roster, clock=clock)
+    bench = Workbench(
+        database=database, writer=writer, roster=roster, clock=clock, backends=backends
+    )
     worker = Worker(
         bench,
         me,
@@ -194,7 +215,10 @@ async def _furnish(
         await worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
 
-    queue = DeliveryQueue(database, handle, tasks.handle, poll=settings.queue_poll)
+    async def handle_errand(errand: Errand) -> Handled:
+        return Handled.DONE if await run_errand(desk, errand) else Handled.BUSY
+
+    queue = DeliveryQueue(database, handle, tasks.handle, handle_errand, poll=settings.queue_poll)
     if settings.role != "api":
         background.start(queue.work())
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from app.agents.endpoints import NO_ENDPOINTS, Endpoints
 from app.agents.entries import (
     AgentEntry,
+    EndpointEntry,
     Entries,
     OptionsEntry,
     RetryEntry,
@@ -18,6 +20,8 @@ from app.agents.entries import (
 from app.agents.problems import Problems, choices
 from app.agents.tool_modules import Extensions, load_extensions
 from app.domain.agents import AgentSpec, ToolExecution
+from app.domain.children import Delegation, delegate_tool_name
+from app.domain.endpoints import Endpoint
 from app.domain.ids import AgentId
 from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
 from app.domain.ticket_terms import ApproverRule, OnExpiry
@@ -28,6 +32,7 @@ from app.plugins.shipped import SHIPPED
 from app.runtime.ports import Tool
 from app.tools.background import BACKGROUND_TOOLS
 
+_OF_ENDPOINT_AGENTS = frozenset({"endpoint", "description", "ticket_expires_in", "on_expiry"})
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -41,7 +46,12 @@ class Catalog:
     plugins: Mapping[str, PluginKind[Any]] = field(default_factory=lambda: SHIPPED)
 
 
-def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Catalog:
+def load_catalog(
+    path: Path,
+    *,
+    default_models: Sequence[ModelSpec] = (),
+    endpoints: Endpoints = NO_ENDPOINTS,
+) -> Catalog:
     """The file's catalog, or one ConfigurationError with all that is wrong with it.
 
     Agents may also name one of `default_models`, unless the file has a model of the same name.
@@ -56,14 +66,16 @@ def load_catalog(path: Path, *, default_models: Sequence[ModelSpec] = ()) -> Cat
         if not _AGENT_ID.fullmatch(name):
             problems.at(key, "an agent's name has 1 to 64 of A-Z a-z 0-9 . _ -; rename it")
         if entry is not None:
-            _check_model(f"{key}.model", entry.model, models, problems)
+            _check_executor(key, entry, models, endpoints, problems)
             _check_tools(key, entry, found.tools if all_loaded else None, problems)
             transfers = [transfer_name(AgentId(agent)) for agent in entry.handoffs]
-            callable_ = [*entry.tools, *transfers]
+            delegations = [delegate_tool_name(AgentId(agent)) for agent in entry.delegates]
+            callable_ = [*entry.tools, *transfers, *delegations]
             _check_chosen(f"{key}.approval", entry.approval, callable_, problems)
             _check_chosen(f"{key}.background", entry.background, entry.tools, problems)
             _check_approvers(f"{key}.approvers", entry, callable_, problems)
-            _check_handoffs(key, name, entry, entries.agents, problems)
+            _check_agents(f"{key}.handoffs", name, entry.handoffs, entries.agents, problems)
+            _check_agents(f"{key}.delegates", name, entry.delegates, entries.agents, problems)
             _check_plugins(key, entry, plugins, models, problems)
     problems.raise_any()
     specs = [_agent_spec(name, entry) for name, entry in entries.agents.items() if entry]
@@ -82,6 +94,26 @@ def _extensions(path: Path, entries: Entries, problems: Problems) -> tuple[Exten
     before = len(problems.sentences)
     found = load_extensions(path.parent, entries.tools.modules, problems)
     return found, len(problems.sentences) == before
+
+
+def _check_executor(
+    key: str,
+    entry: AgentEntry,
+    models: Collection[str],
+    endpoints: Endpoints,
+    problems: Problems,
+) -> None:
+    """Either our own loop asks a model, or somebody else executes the agent."""
+    if entry.endpoint is None:
+        if entry.model is None:
+            problems.at(f"{key}.model", 'is missing; add model = "…", or an endpoint')
+        else:
+            _check_model(f"{key}.model", entry.model, models, problems)
+        return
+    for name in sorted(entry.model_fields_set - _OF_ENDPOINT_AGENTS):
+        problems.at(f"{key}.{name}", "means nothing for an agent behind an endpoint; remove it")
+    for at, sentence in endpoints.faults(endpoint_of(entry.endpoint)):
+        problems.at(f"{key}.endpoint.{at}", sentence)
 
 
 def _check_model(key: str, model: str, known: Collection[str], problems: Problems) -> None:
@@ -140,16 +172,17 @@ def _check_approvers(
             )
 
 
-def _check_handoffs(
-    key: str, agent: str, entry: AgentEntry, known: Collection[str], problems: Problems
+def _check_agents(
+    key: str, agent: str, named: list[str], known: Collection[str], problems: Problems
 ) -> None:
-    _check_duplicates(f"{key}.handoffs", entry.handoffs, problems)
-    for position, name in enumerate(entry.handoffs):
+    """Other agents that this one gives its run to, or work."""
+    _check_duplicates(key, named, problems)
+    for position, name in enumerate(named):
         if name == agent:
-            problems.at(f"{key}.handoffs[{position}]", "is the agent itself; remove it")
+            problems.at(f"{key}[{position}]", "is the agent itself; remove it")
         elif name not in known:
             problems.at(
-                f"{key}.handoffs[{position}]",
+                f"{key}[{position}]",
                 f"there is no agent {name!r}, {choices(name, known)}; add it or remove it here",
             )
 
@@ -181,16 +214,23 @@ def _check_duplicates(key: str, names: list[str], problems: Problems) -> None:
             problems.at(f"{key}[{position}]", f"{name!r} is listed twice; remove one of them")
 
 
+def endpoint_of(entry: EndpointEntry) -> Endpoint:
+    return Endpoint(**entry.model_dump(exclude={"options"}), options=entry.options)
+
+
 def _agent_spec(name: str, entry: AgentEntry) -> AgentSpec:
     return AgentSpec(
         id=AgentId(name),
-        model=entry.model,
+        model=entry.model or "",
+        endpoint=None if entry.endpoint is None else endpoint_of(entry.endpoint),
         system_prompt=entry.system_prompt,
         description=entry.description,
         tools=tuple(entry.tools),
         approval=tuple(entry.approval),
         background=tuple(entry.background),
         handoffs=tuple(AgentId(each) for each in entry.handoffs),
+        delegates=tuple(AgentId(each) for each in entry.delegates),
+        delegation=Delegation(**entry.delegation.model_dump()),
         max_rounds=entry.max_rounds,
         tool_execution=ToolExecution(entry.tool_execution),
         options=_options(entry.options),

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.agents.problems import Problems, choices
 from app.domain.agents import AgentSpec
+from app.domain.children import Delegation
+from app.domain.endpoints import DEFAULT_TIMEOUT
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
 from app.domain.inference import EffortName, RetryPolicy
@@ -19,6 +21,7 @@ from app.llm.specs import ModelSpec, spec_from_table
 _SECTIONS = ("models", "tools", "agents")
 _DEFAULTS = AgentSpec(id=AgentId(""), model="")
 _RETRY = RetryPolicy()
+_DELEGATION = Delegation()
 Name = Annotated[str, Field(min_length=1)]
 MOST_SECONDS = 10 * 365 * 86_400
 """No ticket waits longer than ten years."""
@@ -70,14 +73,36 @@ class ApproversEntry(Entry):
     quorum: int = Field(default=1, ge=1, le=20)
 
 
+class EndpointEntry(Entry):
+    """Where an agent lives that somebody else executes. `options` are checked by its backend."""
+
+    backend: Name
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+")]
+    target: Name | None = None
+    auth_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    timeout: float = Field(default=DEFAULT_TIMEOUT, gt=0, le=86_400)
+    options: dict[str, Any] = {}
+
+
+class DelegationEntry(Entry):
+    """How an agent may give work to its delegates."""
+
+    max_depth: int = Field(default=_DELEGATION.max_depth, ge=1, le=20)
+    max_children: int = Field(default=_DELEGATION.max_children, ge=1, le=1000)
+    keep: bool = _DELEGATION.keep
+
+
 class AgentEntry(Entry):
-    model: Name
+    model: Name | None = None
+    endpoint: EndpointEntry | None = None
     system_prompt: str = ""
     description: str = ""
     tools: list[Name] = []
     approval: list[Name] = []
     background: list[Name] = []
     handoffs: list[Name] = []
+    delegates: list[Name] = []
+    delegation: DelegationEntry = DelegationEntry()
     max_rounds: int = Field(default=_DEFAULTS.max_rounds, ge=1)
     tool_execution: Literal["sequential", "parallel"] = "sequential"
     options: OptionsEntry = OptionsEntry()

@@ -7,14 +7,17 @@ from app.plugins.shipped import built_in
 from app.runtime.agent import ResolvedAgent, Unresolvable
 from app.runtime.plugins import PluginSet
 from app.tools.background import BACKGROUND_TOOLS
+from app.tools.subagent import SubagentTool
 
 
 def resolve(
     spec: AgentSpec, catalog: Catalog, models: ModelCatalog
 ) -> ResolvedAgent | Unresolvable:
     """The agent with its model and its tools, or what is missing."""
+    strangers = [name for name in spec.delegates if name not in catalog.agents]
     missing = [name for name in spec.tools if name not in catalog.tools]
     reasons = [f"there is no tool {name!r} any more" for name in missing]
+    reasons += [f"there is no agent {name!r} any more" for name in strangers]
     reasons += [
         f"there is no plugin {name!r} any more"
         for name in spec.plugins
@@ -28,6 +31,8 @@ def resolve(
     if reasons:
         return Unresolvable(f"agent {spec.id!r} can't run: {'; '.join(reasons)}")
     tools = {name: catalog.tools[name] for name in spec.tools}
+    delegates = [SubagentTool(catalog.agents[name]) for name in spec.delegates]
+    tools |= {tool.descriptor.name: tool for tool in delegates}
     named = [catalog.plugins[name].made(spec, table) for name, table in spec.plugins.items()]
     plugins = PluginSet([*built_in(spec), *named])
     for plugin in plugins.plugins:
@@ -46,7 +51,9 @@ def resolve(
 
 
 def models_of(spec: AgentSpec, catalog: Catalog) -> list[str]:
-    """The names of all models that an agent needs, its own first."""
+    """The names of all models that an agent needs, its own first; one behind an endpoint needs none."""
+    if spec.endpoint is not None:
+        return []
     named = [
         model
         for name, table in spec.plugins.items()

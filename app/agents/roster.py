@@ -4,24 +4,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.agents.catalog import Catalog
+from app.agents.endpoints import NO_ENDPOINTS, Endpoints
 from app.agents.resolve import resolve
 from app.domain.agents import AgentSpec
+from app.domain.backends import FULL, Capabilities
 from app.domain.errors import ConfigurationError, NotFound
 from app.domain.ids import AgentId, AgentVersion, Tenant
 from app.domain.principals import ALL_TENANTS
 from app.llm.catalog import ModelCatalog
-from app.runtime.agent import ResolvedAgent, Unresolvable
+from app.runtime.agent import Found, RemoteAgent, ResolvedAgent, Unresolvable
 from app.storage import agents
 from app.storage.database import Database
 
 
 class Roster:
-    def __init__(self, catalog: Catalog, models: ModelCatalog, database: Database) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        models: ModelCatalog,
+        database: Database,
+        endpoints: Endpoints = NO_ENDPOINTS,
+    ) -> None:
         self._catalog = catalog
         self._models = models
         self._database = database
+        self._endpoints = endpoints
         self._versions = {spec.id: spec.version for spec in catalog.agents.values()}
-        self._resolved: dict[AgentVersion, ResolvedAgent] = {}
+        self._resolved: dict[AgentVersion, ResolvedAgent | RemoteAgent] = {}
 
     @property
     def specs(self) -> Mapping[AgentId, AgentSpec]:
@@ -38,14 +47,19 @@ class Roster:
             )
         return version
 
+    def capabilities(self, agent_id: AgentId) -> Capabilities:
+        """What whoever executes this agent can do."""
+        spec = self._catalog.agents.get(agent_id)
+        if spec is None or spec.endpoint is None:
+            return FULL
+        return self._endpoints.capabilities(spec.endpoint)
+
     async def publish(self) -> None:
         """Keep every version of the file, so that runs find theirs after the file has changed."""
         async with self._database.transaction() as connection:
             await agents.remember(connection, ALL_TENANTS, list(self._catalog.agents.values()))
 
-    async def resolve(
-        self, tenant: Tenant, agent_id: AgentId, version: AgentVersion
-    ) -> ResolvedAgent | Unresolvable:
+    async def resolve(self, tenant: Tenant, agent_id: AgentId, version: AgentVersion) -> Found:
         """The agent exactly as it was, or why it can't be had."""
         if version in self._resolved:
             return self._resolved[version]
@@ -58,10 +72,18 @@ class Roster:
                 return Unresolvable(str(error))
         if spec is None:
             return Unresolvable(f"agent {agent_id!r} {version} isn't known to this database")
-        resolved = resolve(spec, self._catalog, self._models)
-        if isinstance(resolved, ResolvedAgent):
+        resolved = self._resolve(spec)
+        if not isinstance(resolved, Unresolvable):
             self._resolved[version] = resolved
         return resolved
+
+    def _resolve(self, spec: AgentSpec) -> Found:
+        if spec.endpoint is None:
+            return resolve(spec, self._catalog, self._models)
+        problem = self._endpoints.problem(spec.endpoint)
+        if problem is not None:
+            return Unresolvable(f"agent {spec.id!r} can't run: {problem}")
+        return RemoteAgent(spec)
 
     def of(self, tenant: Tenant) -> "TenantAgents":
         """The agents as runs of one tenant find them."""
@@ -80,9 +102,7 @@ class TenantAgents:
     roster: Roster
     tenant: Tenant
 
-    async def at_version(
-        self, agent_id: AgentId, version: AgentVersion | None
-    ) -> ResolvedAgent | Unresolvable:
+    async def at_version(self, agent_id: AgentId, version: AgentVersion | None) -> Found:
         """The agent exactly as it was, or as it is now when no version is asked for."""
         wanted = version or self.roster.current_version(agent_id)
         if wanted is None:

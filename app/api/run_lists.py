@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from app.api.schemas.common import Instant, ListCursor, ListLimit, Page, Str
+from app.api.schemas.common import Instant, ListCursor, ListLimit, Page, Str, Uuid
 from app.api.schemas.runs import RunOut, run_out
 from app.control import reading
 from app.control.desk import Desk
@@ -25,14 +25,17 @@ class RunQuery:
     metadata: Metadata
     agent_id: Annotated[Str | None, Query(max_length=200)] = None
     status: RunStatus | None = None
+    root_run_id: Uuid | None = None
     created_after: Instant | None = None
     created_before: Instant | None = None
     cursor: ListCursor = None
     limit: ListLimit = 50
 
-    def wanted(self, thread_id: ThreadId | None) -> RunFilter:
+    def wanted(self, thread_id: ThreadId | None, parent_run_id: RunId | None) -> RunFilter:
         return RunFilter(
             thread_id=thread_id,
+            parent_run_id=parent_run_id,
+            root_run_id=None if self.root_run_id is None else RunId(self.root_run_id),
             agent_id=None if self.agent_id is None else AgentId(self.agent_id),
             status=self.status,
             created_after=self.created_after,
@@ -42,10 +45,14 @@ class RunQuery:
 
 
 async def page_of_runs(
-    desk: Desk, principal: Principal, query: RunQuery, thread_id: ThreadId | None
+    desk: Desk,
+    principal: Principal,
+    query: RunQuery,
+    thread_id: ThreadId | None,
+    parent_run_id: RunId | None = None,
 ) -> Page[RunOut]:
     """Runs, newest first. A cursor is good for the filters it came with."""
-    wanted = query.wanted(thread_id)
+    wanted = query.wanted(thread_id, parent_run_id)
     name = {"list": "runs", **asdict(wanted)}
     place = cursors.decode(name, query.cursor)
     found = await reading.run_page(

@@ -74,16 +74,24 @@ async def list_threads(
     principal: PrincipalDep,
     metadata: Metadata,
     resource_id: Annotated[Str | None, Query(max_length=500)] = None,
+    parent_thread_id: Uuid | None = None,
     cursor: ListCursor = None,
     limit: ListLimit = 50,
 ) -> Page[ThreadOut]:
     """Threads, newest first. `metadata.KEY=TEXT` picks those that have it in theirs."""
-    query = {"list": "threads", "resource_id": resource_id, "metadata": metadata}
+    parent = None if parent_thread_id is None else ThreadId(parent_thread_id)
+    query = {
+        "list": "threads",
+        "resource_id": resource_id,
+        "parent_thread_id": parent,
+        "metadata": metadata,
+    }
     place = cursors.decode(query, cursor)
     found = await reading.thread_page(
         desk,
         principal,
         resource_id=resource_id,
+        parent_thread_id=parent,
         metadata=metadata,
         before=None if place is None else (place[0], ThreadId(place[1])),
         limit=limit + 1,

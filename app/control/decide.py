@@ -40,7 +40,7 @@ from app.domain.tickets import Ticket, TicketKind, TicketStatus
 from app.events.outgoing import Transaction
 from app.runtime.agent import Unresolvable
 from app.runtime.handoff import agent_at_work
-from app.storage import deliveries, rules, runs, threads, tickets
+from app.storage import children, deliveries, rules, runs, threads, tickets
 from app.storage.database import Connection
 from app.storage.runs import RunKey
 from app.tools.frontend import with_frontend_tools
@@ -390,6 +390,8 @@ async def _write(
     event: TicketDecided | TicketVoted
     if result.counts:
         await tickets.decide(transaction.connection, principal.tenant, ticket.key, decision)
+        if ticket.kind is TicketKind.CHILD:
+            await children.cancel(transaction.connection, principal.tenant, ticket)
         if result.rule is not None:
             await rules.add(transaction.connection, principal.tenant, result.rule)
         event = TicketDecided(

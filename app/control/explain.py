@@ -25,8 +25,8 @@ from app.domain.runs import (
     WaitingReason,
     status_reason,
 )
-from app.domain.tickets import Ticket, TicketStatus
-from app.storage import deliveries, runs, standings, threads, tickets
+from app.domain.tickets import Ticket, TicketKind, TicketStatus
+from app.storage import children, deliveries, runs, standings, threads, tickets
 from app.storage.database import Connection
 from app.storage.runs import RunKey
 from app.storage.standings import Owner
@@ -41,6 +41,7 @@ class Why(StrEnum):
     THREAD_WAITING = "thread_waiting"
     WAITING_FOR_TICKETS = "waiting_for_tickets"
     WAITING_FOR_TASKS = "waiting_for_tasks"
+    WAITING_FOR_CHILDREN = "waiting_for_children"
     WAITING_FOR_EVENT = "waiting_for_event"
     AGENT_VERSION_UNAVAILABLE = "agent_version_unavailable"
     CANCEL_REQUESTED = "cancel_requested"
@@ -71,6 +72,8 @@ class Explanation:
     """The run that this one stands in line behind."""
     next_attempt_at: datetime | None
     last_failure: Failure | None
+    below: tuple[RunRecord, ...] = ()
+    """The tree of runs that it has started, each after its parent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +88,20 @@ class _Facts:
     due_at: datetime | None
     workers: int
     patience: float
+    below: tuple[RunRecord, ...]
+    asked_below: tuple[Ticket, ...]
 
     @property
     def open_tickets(self) -> tuple[Ticket, ...]:
+        """For people to answer."""
+        return tuple(one for one in self._open if one.kind is not TicketKind.CHILD)
+
+    @property
+    def open_children(self) -> int:
+        return len(self._open) - len(self.open_tickets)
+
+    @property
+    def _open(self) -> tuple[Ticket, ...]:
         return tuple(one for one in self.unsettled if one.status is TicketStatus.OPEN)
 
     @property
@@ -115,7 +129,8 @@ async def explain(desk: Desk, principal: Principal, run_id: RunId) -> Explanatio
         run=record,
         reasons=tuple(_reasons(facts)),
         owner=facts.owner,
-        waiting_on=facts.open_tickets,
+        waiting_on=(*facts.open_tickets, *facts.asked_below),
+        below=facts.below,
         queue_position=facts.position,
         active_run_id=None if facts.occupant is None else facts.occupant.id,
         next_attempt_at=_next_attempt(facts),
@@ -136,7 +151,15 @@ async def _facts(connection: Connection, run: RunRecord, patience: float) -> _Fa
     unsettled = await tickets.unsettled_of_run(
         connection, run.tenant, run.id if occupant is None else occupant.id
     )
+    below = await children.below(connection, run.tenant, run.id)
+    asked = (
+        []
+        if run.is_done
+        else await children.open_tickets_of(connection, run.tenant, [child.id for child in below])
+    )
     return _Facts(
+        below=tuple(below),
+        asked_below=tuple(asked),
         run=run,
         owner=owner,
         position=position,
@@ -243,7 +266,15 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
             f"{tasks_open} {'task of its is' if tasks_open == 1 else 'tasks of its are'} still at "
             f"work in the background: GET /v1/runs/{facts.run.id}/tasks.",
         )
-    if not (facts.has_news or tickets_open or tasks_open):
+    if children_open := facts.open_children:
+        asked = len(facts.asked_below)
+        what = "" if asked == 0 else f", {asked} of whose tickets are open"
+        yield Reason(
+            Why.WAITING_FOR_CHILDREN,
+            f"It waits for {children_open} {'run' if children_open == 1 else 'runs'} of other agents"
+            f"{what}: GET /v1/runs/{facts.run.id}/children.",
+        )
+    if not (facts.has_news or tickets_open or tasks_open or children_open):
         yield Reason(
             Why.WAITING_FOR_EVENT, f"It waits for something from outside: {state.message}."
         )

@@ -8,6 +8,7 @@ from typing import TypeAlias, assert_never
 from app import telemetry
 from app.clock import new_id
 from app.control.cancel import Interruption, announce
+from app.control.capabilities import require_supported
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found, thread_not_found
@@ -21,6 +22,7 @@ from app.control.start import (
     stand_in_line,
 )
 from app.control.steer import obstacle, steer
+from app.domain.backends import RootNeeds
 from app.domain.ids import AgentId, InputId, RunId, ThreadId
 from app.domain.json_values import digest
 from app.domain.messages import Message
@@ -105,6 +107,7 @@ async def send(
             case _:
                 assert_never(to)
         if known is not None and request.mode is InputMode.STEER:
+            require_supported(desk, known.agent_id, RootNeeds(continuation=True))
             accepted = await _steer(transaction, known, request.messages)
         else:
             accepted = await _start(

@@ -13,16 +13,18 @@ from app.domain.messages import LoggedMessage, Visibility
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunFilter, Running, RunRecord, Waiting
 from app.domain.threads import TableSize, Thread
-from app.domain.tickets import Ticket, TicketStatus
-from app.storage import events, messages, runs, sizes, threads, tickets
+from app.domain.tickets import Ticket, TicketKind, TicketStatus
+from app.storage import children, events, messages, runs, sizes, threads, tickets
+from app.storage.database import Connection
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run with the tickets that keep it waiting."""
+    """A run with the tickets that keep it waiting, and those that keep the children it waits for."""
 
     run: RunRecord
     open_tickets: tuple[Ticket, ...] = ()
+    tickets_below: tuple[Ticket, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,18 @@ async def view(desk: Desk, tenant: Tenant, run_id: RunId) -> RunView:
         if not isinstance(record.state, Waiting):
             return RunView(record)
         unsettled = await tickets.unsettled_of_run(connection, tenant, run_id)
-    return RunView(record, _open_ones(unsettled))
+        return await _waiting(connection, record, unsettled)
+
+
+async def _waiting(
+    connection: Connection, record: RunRecord, unsettled: Sequence[Ticket]
+) -> RunView:
+    open_ones = _open_ones(unsettled)
+    if not any(ticket.kind is TicketKind.CHILD for ticket in open_ones):
+        return RunView(record, open_ones)
+    below = [child.id for child in await children.below(connection, record.tenant, record.id)]
+    asked = await children.open_tickets_of(connection, record.tenant, below)
+    return RunView(record, open_ones, tuple(asked))
 
 
 async def run_page(
@@ -103,7 +116,8 @@ async def snapshot(desk: Desk, principal: Principal, run_id: RunId) -> Snapshot:
                 visibility=Visibility.ALL,
                 limit=10_000,
             )
-    return Snapshot(RunView(record, _open_ones(unsettled)), tuple(log), open_parts, head)
+        seen = await _waiting(connection, record, unsettled)
+    return Snapshot(seen, tuple(log), open_parts, head)
 
 
 async def thread(desk: Desk, principal: Principal, thread_id: ThreadId) -> Thread:
@@ -120,6 +134,7 @@ async def thread_page(
     principal: Principal,
     *,
     resource_id: str | None,
+    parent_thread_id: ThreadId | None,
     metadata: JsonObject,
     before: tuple[datetime, ThreadId] | None,
     limit: int,
@@ -130,6 +145,7 @@ async def thread_page(
             connection,
             principal.tenant,
             resource_id=resource_id,
+            parent_thread_id=parent_thread_id,
             metadata=metadata,
             before=before,
             limit=limit,

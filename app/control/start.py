@@ -8,11 +8,13 @@ from enum import StrEnum
 from app import telemetry
 from app.clock import new_id
 from app.control.cancel import Interruption, announce
+from app.control.capabilities import require_supported
 from app.control.desk import Desk
 from app.control.interrupt import interrupt
 from app.control.once import Once, begin, settle
 from app.control.reading import thread_not_found
 from app.control.steer import obstacle, steer
+from app.domain.backends import RootNeeds
 from app.domain.checkpoints import Said
 from app.domain.errors import Conflict, Invalid, TooMany
 from app.domain.events import RunCreated, RunStart
@@ -227,12 +229,17 @@ async def agent_of_thread(connection: Connection, tenant: Tenant, request: Start
 
 def new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: AgentId) -> NewRun:
     run_id = request.run_id or RunId(new_id())
+    version = desk.roster.version(agent_id)
+    needs = RootNeeds(
+        overrides=request.overrides != NO_OPTIONS, frontend_tools=bool(request.frontend_tools)
+    )
+    require_supported(desk, agent_id, needs)
     return NewRun(
         tenant=principal.tenant,
         id=run_id,
         thread_id=request.thread_id,
         agent_id=agent_id,
-        agent_version=desk.roster.version(agent_id),
+        agent_version=version,
         messages=request.messages,
         request={
             "origin": "User",

@@ -12,10 +12,16 @@ import structlog
 
 from app import telemetry
 from app.agents.roster import Roster
+from app.backends.base import Backend
+from app.backends.registry import Backends, target_of
+from app.backends.remote_root import advance_remote, end, write_off_remote
+from app.backends.remote_run import RemoteRun
 from app.clock import Clock, pause
 from app.control.late_summary import keep_late_summary
 from app.dispatch.inbox import RunInbox
+from app.domain.agents import AgentSpec
 from app.domain.checkpoints import Checkpoint, Said
+from app.domain.endpoints import Endpoint
 from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.events import RunFinish, RunStart, StepEnd, StreamReset
 from app.domain.identity import run_identity
@@ -26,6 +32,7 @@ from app.domain.rules import Rule
 from app.domain.runs import (
     SUSPENDED,
     WORKER_LOST,
+    Failed,
     RunRecord,
     RunStatus,
     Waiting,
@@ -35,7 +42,7 @@ from app.domain.runs import (
 from app.domain.tickets import Ticket, TicketStatus, waiting_to_json
 from app.events.journal import Journal
 from app.events.writer import Writer
-from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
+from app.runtime.agent import Agents, RemoteAgent, ResolvedAgent, Unresolvable
 from app.runtime.cancellation import Interruption
 from app.runtime.compaction import NOTHING, Begin, Compaction
 from app.runtime.context import ActiveRun, Start
@@ -49,6 +56,7 @@ from app.tools.frontend import with_frontend_tools
 
 MOST_LOSSES = 5
 """Workers that may be lost over a run without any progress before it is given up."""
+BROKEN = "Something broke on our side; the logs say what."
 LET_GO_AGAIN = 1.0
 LOOK_AGAIN = 0.25
 
@@ -63,6 +71,7 @@ class Workbench:
     writer: Writer
     roster: Roster
     clock: Clock
+    backends: Backends = field(default_factory=lambda: Backends({}, {}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +181,9 @@ class Execution:
         if isinstance(agent, Unresolvable):
             await self._wait_for_version(journal, agent)
             return
+        if isinstance(agent, RemoteAgent):
+            await self._carry_out_remotely(journal, agent.spec)
+            return
         run = await self._load(journal, agent)
         if record.losses > MOST_LOSSES:
             self._report(
@@ -190,6 +202,49 @@ class Execution:
                 self.begin(self._keep_late_summary(run.compaction))
             else:
                 run.compaction.give_up()
+
+    async def _carry_out_remotely(self, journal: Journal, spec: AgentSpec) -> None:
+        if spec.endpoint is None:
+            raise RuntimeError(f"agent {spec.id!r} has no endpoint")
+        backend = self.bench.backends.of(spec.endpoint)
+        run = await self._load_remote(journal, spec, spec.endpoint)
+        losses = self.record.losses
+        if losses > MOST_LOSSES:
+            detail = f"{losses} workers were lost over this run"
+            self._report(await write_off_remote(run, backend, WORKER_LOST, detail))
+            return
+        self._report(await self._advance_remote(run, backend))
+
+    async def _advance_remote(self, run: RemoteRun, backend: Backend) -> Ending:
+        try:
+            ending = await advance_remote(run, backend)
+        except (OwnershipLost, DatabaseAway):
+            raise
+        except Exception:
+            log.exception("run_failed")
+            return await end(run, Failed("internal_error", BROKEN))
+        if isinstance(ending, HandedOver):
+            await self._give_up(failed=False)
+        return ending
+
+    async def _load_remote(
+        self, journal: Journal, spec: AgentSpec, endpoint: Endpoint
+    ) -> RemoteRun:
+        return RemoteRun(
+            record=self.record,
+            spec=spec,
+            target=target_of(endpoint),
+            events=journal,
+            store=journal,
+            interruption=self.interruption,
+            clock=self.bench.clock,
+            log=await self._history(),
+            next_seq=self.claimed.next_seq,
+            start=await self._where_it_stood(),
+            answers=Answers(self.bench, self.record),
+            inbox=RunInbox(self.bench.database, self.bench.clock, self.record),
+            thread_state=self.claimed.thread_state,
+        )
 
     @property
     def _agents(self) -> Agents:
@@ -216,9 +271,7 @@ class Execution:
             raise
         except Exception:
             log.exception("run_failed")
-            return await fail(
-                run, "internal_error", "Something broke on our side; the logs say what."
-            )
+            return await fail(run, "internal_error", BROKEN)
         if isinstance(ending, HandedOver):
             await self._give_up(failed=False)
         return ending
@@ -252,14 +305,8 @@ class Execution:
     # --- loading --------------------------------------------------------------------------------
 
     async def _load(self, journal: Journal, agent: ResolvedAgent) -> ActiveRun:
-        known = self.claimed.log
         record = self.record
         inbox = RunInbox(self.bench.database, self.bench.clock, record)
-        history = (
-            list(known)
-            if known is not None
-            else await messages.history(self.bench.database.hot, record.tenant, record.thread_id)
-        )
         return ActiveRun(
             record=record,
             agent=agent,
@@ -267,7 +314,7 @@ class Execution:
             store=journal,
             interruption=self.interruption,
             clock=self.bench.clock,
-            log=history,
+            log=await self._history(),
             next_seq=self.claimed.next_seq,
             start=await self._where_it_stood(),
             answers=Answers(self.bench, record),
@@ -278,6 +325,12 @@ class Execution:
             compaction=Compaction(self.begin),
             thread_state=self.claimed.thread_state,
         )
+
+    async def _history(self) -> list[LoggedMessage]:
+        known, record = self.claimed.log, self.record
+        if known is not None:
+            return list(known)
+        return await messages.history(self.bench.database.hot, record.tenant, record.thread_id)
 
     @property
     def _is_new(self) -> bool:
@@ -338,6 +391,7 @@ class Execution:
                 usage=record.usage,
                 run_state=record.run_state or {},
                 said=(Said(finish, None),),
+                parent_run_id=record.lineage.parent_run_id,
             )
         )
 

@@ -12,11 +12,14 @@ from pgqueuer.domain.errors import PgqException, RetryRequested
 from pgqueuer.domain.models import Job
 
 from app import telemetry
+from app.domain.errands import Errand
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.deliveries import (
     ENTRYPOINT,
+    ERRAND_ENTRYPOINT,
     TASK_ENTRYPOINT,
     delivered,
+    delivered_errand,
     delivered_task,
     queue_queries,
 )
@@ -38,15 +41,23 @@ class Handled(Enum):
 
 Handle = Callable[[RunKey, str], Awaitable[Handled]]
 HandleTask = Callable[[TaskKey], Awaitable[Handled]]
+HandleErrand = Callable[[Errand], Awaitable[Handled]]
 
 
 class DeliveryQueue:
     def __init__(
-        self, database: Database, handle: Handle, handle_task: HandleTask, *, poll: float
+        self,
+        database: Database,
+        handle: Handle,
+        handle_task: HandleTask,
+        handle_errand: HandleErrand,
+        *,
+        poll: float,
     ) -> None:
         self._database = database
         self._handle = handle
         self._handle_task = handle_task
+        self._handle_errand = handle_errand
         self._poll = poll
         self._manager: QueueManager | None = None
         self._stopping = asyncio.Event()
@@ -72,6 +83,7 @@ class DeliveryQueue:
             manager = QueueManager(queue_queries(AsyncpgPoolDriver(pool)))
             manager.entrypoint(ENTRYPOINT, accepts_context=False)(self._received)
             manager.entrypoint(TASK_ENTRYPOINT, accepts_context=False)(self._received_task)
+            manager.entrypoint(ERRAND_ENTRYPOINT, accepts_context=False)(self._received_errand)
             self._manager = manager
             if self._stopping.is_set():
                 return
@@ -91,6 +103,14 @@ class DeliveryQueue:
 
     async def _received_task(self, job: Job) -> None:
         if await self._handle_task(delivered_task(job.payload)) is Handled.BUSY:
+            raise _no_room()
+
+    async def _received_errand(self, job: Job) -> None:
+        try:
+            handled = await self._handle_errand(delivered_errand(job.payload))
+        except DATABASE_AWAY as error:
+            raise RetryRequested(delay=timedelta(seconds=1), reason="database away") from error
+        if handled is Handled.BUSY:
             raise _no_room()
 
     async def _pause(self) -> None:

@@ -5,10 +5,12 @@ import asyncio
 import structlog
 
 from app.agents.roster import Roster
-from app.storage import deliveries, idempotency, runs, tasks, workers
+from app.storage import children, deliveries, idempotency, runs, tasks, workers
 from app.storage.database import DATABASE_AWAY, Database
 
 AT_ONCE = 100
+ERRAND_PATIENCE = 10.0
+"""Errands are in the queue's care, which gives them to somebody else by itself; this is for lost ones."""
 FORGET_WORKERS_AFTER = 3600.0
 FORGET_ANSWERS_AFTER = 86_400.0
 
@@ -58,11 +60,16 @@ class Sweeper:
             )
             for task in lost:
                 await deliveries.enqueue_task(connection, task)
+            errands = await children.overdue(
+                connection, grace=2 * self._interval + ERRAND_PATIENCE, limit=AT_ONCE
+            )
+            for errand in errands:
+                await deliveries.enqueue_errand(connection, errand)
             await workers.remove_dead(connection, FORGET_WORKERS_AFTER)
             await idempotency.forget(connection, self._forget_answers_after)
-        if found or lost:
-            log.info("swept", runs=len(found), tasks=len(lost))
-        return len(found) + len(lost)
+        if found or lost or errands:
+            log.info("swept", runs=len(found), tasks=len(lost), errands=len(errands))
+        return len(found) + len(lost) + len(errands)
 
     async def run(self) -> None:
         while not self._stopping.is_set():

@@ -5,6 +5,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from app.domain.children import Delegation
+from app.domain.endpoints import Endpoint, endpoint_from_json, endpoint_to_json
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.inference import (
@@ -37,10 +39,11 @@ class AgentSpec:
 
     `background` names tools whose calls go on as tasks of their own while the run does; `handoffs` the
     agents that this one may give its run to. `plugins` are in their order, each with its configuration.
+    An agent with an `endpoint` is executed there, by means of its own; it has no model here.
     """
 
     id: AgentId
-    model: str
+    model: str = ""
     system_prompt: str = ""
     description: str = ""
     tools: tuple[str, ...] = ()
@@ -56,6 +59,10 @@ class AgentSpec:
     """Who may let calls of a tool pass, where not everybody may."""
     ticket_expires_in: float | None = None
     on_expiry: OnExpiry = OnExpiry.REJECT
+    endpoint: Endpoint | None = None
+    delegates: tuple[AgentId, ...] = ()
+    """Agents that this one may give work to, as runs of their own."""
+    delegation: Delegation = Delegation()
 
     def ticket_terms(self, tool: str, policy: Mapping[str, Any]) -> TicketTerms:
         """The terms of a ticket about this tool; what its run was started with comes first."""
@@ -88,6 +95,10 @@ def agent_to_json(spec: AgentSpec) -> dict[str, Any]:
         body["retry"] = asdict(spec.retry)
     if "plugins" in body:
         body["plugins"] = [[name, dict(config)] for name, config in spec.plugins.items()]
+    if "delegation" in body:
+        body["delegation"] = asdict(spec.delegation)
+    if spec.endpoint is not None:
+        body["endpoint"] = endpoint_to_json(spec.endpoint)
     if "approvers" in body:
         body["approvers"] = {tool: approvers_to_json(rule) for tool, rule in spec.approvers.items()}
     return body
@@ -102,7 +113,7 @@ def agent_from_json(raw: JsonObject) -> AgentSpec:
             f"agent {raw.get('id')!r} was stored with {unknown}, which this version can't honour"
         )
     body = dict(raw)
-    for name in ("tools", "approval", "background", "handoffs"):
+    for name in ("tools", "approval", "background", "handoffs", "delegates"):
         body[name] = tuple(body.get(name, ()))
     if "tool_execution" in body:
         body["tool_execution"] = ToolExecution(body["tool_execution"])
@@ -118,6 +129,10 @@ def agent_from_json(raw: JsonObject) -> AgentSpec:
         body["approvers"] = {
             tool: approvers_from_json(rule) for tool, rule in body["approvers"].items()
         }
+    if "delegation" in body:
+        body["delegation"] = Delegation(**body["delegation"])
+    if "endpoint" in body:
+        body["endpoint"] = endpoint_from_json(body["endpoint"])
     if "on_expiry" in body:
         body["on_expiry"] = OnExpiry(body["on_expiry"])
     return AgentSpec(**body)

@@ -50,6 +50,8 @@ class Checkpoint:
     applied: tuple[TicketKey, ...] = ()
     tasks: tuple[NewTask, ...] = ()
     said: tuple[Said, ...] = ()
+    parent_run_id: RunId | None = None
+    """The run that is told when this one ends or rests."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,13 @@ class WaitingReason(StrEnum):
     RATE_LIMIT = "rate_limit"
     MANUAL_PAUSE = "manual_pause"
     AGENT_VERSION_UNAVAILABLE = "agent_version_unavailable"
+    CHILD_RUNS = "child_runs"
 
 
 AWAITING_TASKS = "awaiting_tasks"
+AWAITING_CHILDREN = "awaiting_children"
 _REASONS = {
+    AWAITING_CHILDREN: WaitingReason.CHILD_RUNS,
     AWAITING_TASKS: WaitingReason.BACKGROUND_TASKS,
     "input_required": WaitingReason.USER_INPUT,
     "user_input_required": WaitingReason.USER_INPUT,
@@ -349,6 +352,8 @@ class RunFilter:
     """Which runs a list shows."""
 
     thread_id: ThreadId | None = None
+    parent_run_id: RunId | None = None
+    root_run_id: RunId | None = None
     agent_id: AgentId | None = None
     status: RunStatus | None = None
     created_after: datetime | None = None

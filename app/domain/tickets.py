@@ -102,6 +102,8 @@ _ALWAYS = frozenset({Action.RESPOND, Action.REJECT, Action.CANCEL})
 
 def allowed_actions(kind: TicketKind, mode: ResumeMode) -> frozenset[Action]:
     """What may be answered. A decision that *is* the result can't also run the tool."""
+    if kind is TicketKind.CHILD:
+        return frozenset({Action.CANCEL})
     if kind is TicketKind.OUTCOME_UNKNOWN:
         return frozenset({Action.APPROVE, Action.RESPOND, Action.CANCEL})
     if mode is ResumeMode.USE_DECISION_AS_TOOL_RESULT:

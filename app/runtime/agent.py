@@ -1,8 +1,8 @@
-"""ResolvedAgent: an agent that can run, and how one is found."""
+"""Agents that can run: by our own loop, or where they live; and how one is found."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from app.domain.agents import AgentSpec
 from app.domain.ids import AgentId, AgentVersion
@@ -30,8 +30,21 @@ class Unresolvable:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteAgent:
+    """An agent behind an endpoint: it is executed there, and nothing of it is known but its spec."""
+
+    spec: AgentSpec
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """It calls none of ours."""
+        return {}
+
+
+Found: TypeAlias = ResolvedAgent | RemoteAgent | Unresolvable
+
+
 class Agents(Protocol):
-    async def at_version(
-        self, agent_id: AgentId, version: AgentVersion | None
-    ) -> ResolvedAgent | Unresolvable:
+    async def at_version(self, agent_id: AgentId, version: AgentVersion | None) -> Found:
         """The agent exactly as it was, or as it is now when no version is asked for."""

@@ -208,10 +208,10 @@ class ActiveRun:
         events = [Said(event, self.step) for event in said]
         if completes_step:
             executing = run_state if state is EXECUTING else self._run_state(EXECUTING, steps, own)
-            events.append(Said(_state_snapshot(executing, thread_state), self.step))
+            events.append(Said(state_snapshot(executing, thread_state), self.step))
             events.append(Said(StepEnd(), self.step))
         if finish is not None:
-            events.append(Said(_state_snapshot(run_state, thread_state), None))
+            events.append(Said(state_snapshot(run_state, thread_state), None))
             events.append(Said(finish, None))
         starting, self.starting = self.starting, []
         answer = await self.store.commit(
@@ -234,6 +234,7 @@ class ActiveRun:
                 applied=tuple(applied),
                 tasks=tuple(starting),
                 said=tuple(events),
+                parent_run_id=self.record.lineage.parent_run_id,
             )
         )
         if isinstance(answer, Saved):
@@ -299,6 +300,6 @@ class ActiveRun:
         }
 
 
-def _state_snapshot(run_state: JsonObject, thread_state: JsonObject) -> StateSnapshot:
+def state_snapshot(run_state: JsonObject, thread_state: JsonObject) -> StateSnapshot:
     """What clients see: all of it, whatever its scope."""
     return StateSnapshot({**run_state, "extensions": {**run_state["extensions"], **thread_state}})

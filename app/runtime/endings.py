@@ -12,6 +12,7 @@ from app.domain.events import RunFinish
 from app.domain.identity import run_identity
 from app.domain.messages import Message, Role
 from app.domain.runs import (
+    AWAITING_CHILDREN,
     AWAITING_TASKS,
     SUSPENDED,
     Cancelled,
@@ -25,7 +26,7 @@ from app.domain.runs import (
     termination_to_json,
     waiting_reason,
 )
-from app.domain.tickets import Ticket, waiting_to_json
+from app.domain.tickets import Ticket, TicketKind, waiting_to_json
 from app.runtime.context import ActiveRun
 from app.runtime.fresh_calls import with_calls_declined
 from app.runtime.phases import ask_at_the_end
@@ -57,7 +58,10 @@ Ending: TypeAlias = Finished | Suspended | HandedOver
 async def suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticket]) -> bool:
     """Come to rest with open tickets; False when one of them was answered meanwhile."""
     opened = [question.ticket for question in round_.questions]
-    waiting = Waiting(waiting_reason("suspended"), "suspended")
+    asked = [*still_open, *opened]
+    for_children = all(ticket.kind is TicketKind.CHILD for ticket in asked)
+    message = AWAITING_CHILDREN if for_children else "suspended"
+    waiting = Waiting(waiting_reason(message), message)
     states = [*round_.changed.values(), *(question.state for question in round_.questions)]
     messages, said = round_.with_questions()
     answer = await run.save(
@@ -71,9 +75,7 @@ async def suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticket
         finish=RunFinish(
             identity=run_identity(run.record),
             termination=SUSPENDED,
-            waiting=waiting_to_json(
-                waiting.reason, waiting.message, [*still_open, *opened], run.record.dispatch_id
-            ),
+            waiting=waiting_to_json(waiting.reason, waiting.message, asked, run.record.dispatch_id),
         ),
     )
     return not isinstance(answer, DecidedMeanwhile)

@@ -9,7 +9,7 @@ from typing import Any
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import JsonObject
 from app.domain.runs import Blocked
-from app.runtime.agent import ResolvedAgent, Unresolvable
+from app.runtime.agent import RemoteAgent, ResolvedAgent, Unresolvable
 from app.runtime.context import ActiveRun
 from app.runtime.state import Batch, Change, StateKey, StateScope
 
@@ -50,6 +50,10 @@ async def hand_off_if_wished(run: ActiveRun) -> Blocked | None:
     found = await run.agents.at_version(AgentId(wish["agent_id"]), version)
     if isinstance(found, Unresolvable):
         return Blocked(f"handoff resolve failed: {found.reason}")
+    if isinstance(found, RemoteAgent):
+        return Blocked(
+            f"handoff resolve failed: agent {found.spec.id!r} is executed elsewhere and can't take over"
+        )
     _deactivate(run)
     run.agent = found
     run.state.register(found.plugins.keys)

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import assert_never
 
+from app.domain.children import result_of_report
 from app.domain.decisions import EXPIRED, Action, denial
-from app.domain.tickets import Ticket, TicketStatus, ticket_order
+from app.domain.tickets import Ticket, TicketKind, TicketStatus, ticket_order
 from app.domain.tool_calls import CallState, CallStatus, ToolResult, result_of_response
 from app.runtime.context import ActiveRun
 from app.runtime.plugins import Phase
@@ -72,6 +73,10 @@ async def _apply(round_: ToolRound, state: CallState, ticket: Ticket) -> None:
         await round_.finish(state, Executed(ToolResult.error(name, EXPIRED)), resumed=True)
         return
     answer = ticket.decision.answer
+    if ticket.kind is TicketKind.CHILD and answer.action is Action.RESPOND:
+        reported = Executed(result_of_report(name, answer.result))
+        await round_.finish(state, reported, resumed=True)
+        return
     match answer.action:
         case Action.CANCEL:
             round_.cancel(state, answer.result, answer.reason)

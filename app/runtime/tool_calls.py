@@ -18,11 +18,13 @@ from app.domain.agents import ToolExecution
 from app.domain.runs import Blocked
 from app.domain.tool_calls import CallState, CallStatus, ToolResult
 from app.runtime.background import begin_task
+from app.runtime.delegating import delegate
 from app.runtime.plugins import Phase
 from app.runtime.tool_changes import SideBySide, executed_before
 from app.runtime.tool_execution import Executed, execute
 from app.runtime.tool_gate import (
     Answered,
+    AsChild,
     AsTask,
     Forbidden,
     MustAsk,
@@ -67,6 +69,11 @@ async def settle(
             await round_.announce(state)
             begun = Executed(begin_task(round_.run, state))
             await round_.finish(state, begun, resumed=resumed)
+        case AsChild(target):
+            await round_.announce(state)
+            if (refused := await delegate(round_, state, target)) is not None:
+                error = Executed(ToolResult.error(state.call.name, refused))
+                await round_.finish(state, error, resumed=resumed)
         case _:
             assert_never(verdict)
 

@@ -10,6 +10,8 @@ from typing import TypeAlias, TypeVar
 
 import structlog
 
+from app.domain.children import delegate_tool_name
+from app.domain.ids import AgentId
 from app.domain.json_values import Json
 from app.domain.messages import ToolCall
 from app.domain.tickets import TicketKind
@@ -57,7 +59,14 @@ class AsTask:
     """It runs, but not here: it goes on by itself as a background task."""
 
 
-Verdict: TypeAlias = Refused | Answered | MustAsk | Forbidden | AsTask
+@dataclass(frozen=True, slots=True)
+class AsChild:
+    """It is work for another agent, in a run of its own that this call waits for."""
+
+    agent_id: AgentId
+
+
+Verdict: TypeAlias = Refused | Answered | MustAsk | Forbidden | AsTask | AsChild
 """Why a call doesn't run here; one that may has none."""
 
 
@@ -138,4 +147,9 @@ def _of_agent(run: ActiveRun, state: CallState, was_approved: bool) -> Verdict |
             ),
             TicketKind.FRONTEND,
         )
-    return AsTask() if name in run.agent.spec.background else None
+    if name in run.agent.spec.background:
+        return AsTask()
+    for target in run.agent.spec.delegates:
+        if name == delegate_tool_name(target):
+            return AsChild(target)
+    return None

@@ -8,7 +8,7 @@ from app.domain.events import AgentEvent, TicketOpened, ToolCallDone
 from app.domain.ids import TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message
-from app.domain.ticket_terms import policy_of_request
+from app.domain.ticket_terms import NO_TERMS, TicketTerms, policy_of_request
 from app.domain.tickets import (
     Ticket,
     TicketKind,
@@ -59,7 +59,7 @@ async def question(
         kind=kind,
         at=run.clock.now(),
         evidence=evidence,
-        terms=run.agent.spec.ticket_terms(state.call.name, policy_of_request(run.record.request)),
+        terms=NO_TERMS if kind is TicketKind.CHILD else _terms(run, state),
     )
     pending = ToolResult.suspended(state.call.name, suspension)
     placeholder = pending.as_message(run.new_message_id(), state.call.id)
@@ -71,6 +71,11 @@ async def question(
         placeholder,
         (done, TicketOpened(ticket_to_json(ticket))),
     )
+
+
+def _terms(run: ActiveRun, state: CallState) -> TicketTerms:
+    policy = policy_of_request(run.record.request)
+    return run.agent.spec.ticket_terms(state.call.name, policy)
 
 
 def outcome_unknown(run: ActiveRun, state: CallState) -> tuple[SuspensionRequest, JsonObject]:

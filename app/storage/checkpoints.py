@@ -28,9 +28,9 @@ from app.domain.runs import (
     status_of,
     termination_to_json,
 )
-from app.domain.tickets import TicketStatus
+from app.domain.tickets import TicketKind, TicketStatus
 from app.domain.tool_calls import kept_to_json
-from app.storage import deliveries, inputs, messages, runs, tasks, threads, tickets
+from app.storage import children, deliveries, inputs, messages, runs, tasks, threads, tickets
 from app.storage.database import Connection
 from app.storage.runs import RunKey
 from app.storage.tables import event_heads, tool_calls
@@ -58,7 +58,7 @@ def is_hot(checkpoint: Checkpoint) -> bool:
         case Waiting():
             return False
         case Done(termination):
-            return isinstance(termination, NaturalEnd)
+            return isinstance(termination, NaturalEnd) and checkpoint.parent_run_id is None
         case _:
             assert_never(checkpoint.state)
 
@@ -87,6 +87,7 @@ async def save(
         return Unsettled(record.unread_inputs, record.open_tasks)
     await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
     await tickets.open_all(connection, checkpoint.tenant, checkpoint.opened)
+    await _send_errands(connection, checkpoint)
     await messages.append(
         connection,
         checkpoint.tenant,
@@ -115,6 +116,19 @@ async def save(
         await deliveries.enqueue(connection, _key_of(checkpoint))
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
     return standing
+
+
+async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:
+    """What other runs have to have done about this commit: children begin and end with their parents."""
+    for ticket in checkpoint.opened:
+        if ticket.kind is TicketKind.CHILD:
+            await children.start(connection, checkpoint.tenant, ticket)
+    if isinstance(checkpoint.state, Done):
+        await children.cancel_all(connection, checkpoint.tenant, checkpoint.run_id)
+    if checkpoint.parent_run_id is not None and not isinstance(checkpoint.state, Running):
+        await children.tell_parent(
+            connection, checkpoint.tenant, checkpoint.parent_run_id, checkpoint.run_id
+        )
 
 
 async def silence(connection: Connection, checkpoint: Checkpoint) -> None:

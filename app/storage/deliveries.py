@@ -1,4 +1,5 @@
-"""Deliveries: queued wake-ups of runs and of tasks, enqueued inside the caller's transaction.
+"""Deliveries: queued wake-ups of runs and of tasks, and errands between runs, enqueued inside the
+caller's transaction.
 
 A delivery says that somebody should look at a run or a task; whoever gets it claims that or forgets it,
 so a duplicate is harmless. Its key is `run:attempt`, never the run alone: the queue keeps a key until a
@@ -20,6 +21,7 @@ from pgqueuer.domain.settings import DBSettings
 from pgqueuer.ports.driver import Driver
 from sqlalchemy import text
 
+from app.domain.errands import ABORT_REMOTE, AbortRemote, AboutChild, ChildErrand, Errand
 from app.domain.ids import RunId, TaskId, Tenant, ThreadId
 from app.storage.database import Connection, raw
 from app.storage.runs import RunKey
@@ -27,6 +29,7 @@ from app.storage.tasks import TaskKey
 
 ENTRYPOINT = "run"
 TASK_ENTRYPOINT = "task"
+ERRAND_ENTRYPOINT = "errand"
 _SETTINGS = DBSettings(db_schema="pgq")
 
 
@@ -85,6 +88,27 @@ async def enqueue_task(connection: Connection, key: TaskKey) -> None:
         json.dumps(asdict(key)).encode(),
         dedupe_key=f"{key.tenant}:{key.task_id}:{key.attempt}",
         on_conflict="skip",
+    )
+
+
+async def enqueue_errand(connection: Connection, errand: Errand) -> None:
+    """Have some process carry out an errand once this transaction commits."""
+    queries = queue_queries(AsyncpgDriver(await raw(connection)))
+    body = asdict(errand)
+    if isinstance(errand, AbortRemote):
+        body["kind"] = ABORT_REMOTE
+    await queries.enqueue(ERRAND_ENTRYPOINT, json.dumps(body).encode())
+
+
+def delivered_errand(payload: bytes | None) -> Errand:
+    body = json.loads(payload or b"{}")
+    if body["kind"] == ABORT_REMOTE:
+        return AbortRemote(tenant=Tenant(body["tenant"]), run_id=RunId(body["run_id"]))
+    return AboutChild(
+        kind=ChildErrand(body["kind"]),
+        tenant=Tenant(body["tenant"]),
+        parent_run_id=RunId(body["parent_run_id"]),
+        child_run_id=RunId(body["child_run_id"]),
     )
 
 

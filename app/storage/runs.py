@@ -305,6 +305,10 @@ async def page(
     conditions: list[ColumnElement[bool]] = [runs.c.tenant == tenant]
     if wanted.thread_id is not None:
         conditions.append(runs.c.thread_id == wanted.thread_id)
+    if wanted.parent_run_id is not None:
+        conditions.append(runs.c.parent_run_id == wanted.parent_run_id)
+    if wanted.root_run_id is not None:
+        conditions.append(runs.c.root_run_id == wanted.root_run_id)
     if wanted.agent_id is not None:
         conditions.append(runs.c.agent_id == wanted.agent_id)
     if wanted.status is not None:

@@ -214,6 +214,12 @@ runs = Table(
         "agent_version",
         postgresql_where=text("waiting_reason = 'agent_version_unavailable'"),
     ),
+    Index(
+        "runs_of_parents",
+        "tenant",
+        "parent_run_id",
+        postgresql_where=text("parent_run_id IS NOT NULL"),
+    ),
     # Runs whose tasks have reported while they waited.
     Index(
         "runs_unread",
@@ -359,6 +365,13 @@ tickets = Table(
         "tickets_unapplied",
         "updated_at",
         postgresql_where=text("status IN ('decided', 'expired') AND applied_at IS NULL"),
+    ),
+    # What a child run still has to answer.
+    Index(
+        "tickets_of_children",
+        "tenant",
+        "run_id",
+        postgresql_where=text("kind = 'child' AND status = 'open'"),
     ),
     Index(
         "tickets_due",

@@ -152,6 +152,7 @@ async def page(
     tenant: Tenant,
     *,
     resource_id: str | None,
+    parent_thread_id: ThreadId | None,
     metadata: JsonObject,
     before: tuple[datetime, ThreadId] | None,
     limit: int,
@@ -160,6 +161,8 @@ async def page(
     statement = select(threads).where(threads.c.tenant == tenant)
     if resource_id is not None:
         statement = statement.where(threads.c.resource_id == resource_id)
+    if parent_thread_id is not None:
+        statement = statement.where(threads.c.parent_thread_id == parent_thread_id)
     if metadata:
         statement = statement.where(threads.c.metadata.contains(dict(metadata)))
     if before is not None:

@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Interval,
     Select,
+    Text,
     and_,
     bindparam,
     func,
@@ -165,12 +166,25 @@ async def _notice(
     kind: NoticeKind,
     decision_id: str | None = None,
 ) -> None:
-    rows = [
-        {"tenant": tenant, "ticket": key, "kind": kind.value, "decision_id": decision_id}
-        for key in keys
-    ]
-    if rows:
-        await connection.execute(insert(ticket_feed), rows)
+    if not keys:
+        return
+    for_people = (
+        select(
+            tickets.c.tenant,
+            tickets.c.id,
+            literal(kind.value),
+            literal(decision_id, Text()),
+        )
+        .where(
+            tickets.c.tenant == tenant,
+            tickets.c.id.in_(keys),
+            tickets.c.kind != TicketKind.CHILD.value,
+        )
+        .order_by(tickets.c.created_at, tickets.c.id)
+    )
+    await connection.execute(
+        insert(ticket_feed).from_select(["tenant", "ticket", "kind", "decision_id"], for_people)
+    )
 
 
 async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[Ticket]:
@@ -365,13 +379,15 @@ async def void_open(connection: Connection, tenant: Tenant, run_id: RunId) -> No
         update(tickets)
         .where(tickets.c.tenant == tenant, tickets.c.run_id == run_id, tickets.c.status == "open")
         .values(status=TicketStatus.VOID.value, updated_at=func.now())
-        .returning(tickets.c.tenant, tickets.c.id)
+        .returning(tickets.c.tenant, tickets.c.id, tickets.c.kind)
         .cte("void")
     )
     await connection.execute(
         insert(ticket_feed).from_select(
             ["tenant", "ticket", "kind"],
-            select(void.c.tenant, void.c.id, literal(NoticeKind.VOID.value)),
+            select(void.c.tenant, void.c.id, literal(NoticeKind.VOID.value)).where(
+                void.c.kind != TicketKind.CHILD.value
+            ),
         )
     )
 
@@ -394,7 +410,8 @@ async def page(
 
 
 def conditions(wanted: TicketFilter) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
+    # What a child run answers isn't for people.
+    found: list[ColumnElement[bool]] = [tickets.c.kind != TicketKind.CHILD.value]
     if wanted.status is not None:
         found.append(tickets.c.status == wanted.status.value)
     if wanted.agent_id is not None:

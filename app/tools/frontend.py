@@ -14,7 +14,7 @@ from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import Json, JsonObject
 from app.domain.tool_calls import ToolDescriptor, ToolResult
-from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
+from app.runtime.agent import Agents, Found, ResolvedAgent
 from app.runtime.ports import ToolContext
 from app.tools.schemas import Validator, build_validator
 
@@ -51,11 +51,9 @@ class AgentsWith:
     agents: Agents
     tools: Mapping[str, FrontendTool]
 
-    async def at_version(
-        self, agent_id: AgentId, version: AgentVersion | None
-    ) -> ResolvedAgent | Unresolvable:
+    async def at_version(self, agent_id: AgentId, version: AgentVersion | None) -> Found:
         agent = await self.agents.at_version(agent_id, version)
-        if isinstance(agent, Unresolvable):
+        if not isinstance(agent, ResolvedAgent):
             return agent
         # A tool of the agent's own is never taken over by a client.
         return replace(agent, tools={**self.tools, **agent.tools})

@@ -152,7 +152,10 @@ class _RunOrder:
             case "ticket_opened":
                 ticket = event["ticket"]
                 assert ticket["id"] not in self._tickets, "a ticket opened twice"
-                assert self._calls.get(ticket["tool_call_id"]) is _Call.SUSPENDED, "whose ticket?"
+                call_id = ticket.get("tool_call_id")
+                assert call_id is None or self._calls.get(call_id) is _Call.SUSPENDED, (
+                    "whose ticket?"
+                )
                 self._tickets[ticket["id"]] = "open"
             case "ticket_decided":
                 assert self._tickets.get(event["id"]) == "open", "decided, but not open"
@@ -167,7 +170,8 @@ class _RunOrder:
         assert self._step is None, "run_finish within a step"
         waiting = event.get("waiting")
         suspended = event["termination"]["type"] == "suspended"
-        assert suspended == (waiting is not None) == (event.get("result") is None), "what finish?"
+        assert suspended == (waiting is not None), "what finish?"
+        assert suspended or event.get("result") is not None, "an end without a result"
         if waiting is None or waiting["reason"] not in _UNCOUNTED_ENDS:
             assert self._last == "state_snapshot", "no state before the finish"
             self._may_repeat = False

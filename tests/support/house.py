@@ -9,10 +9,12 @@ from typing import Any, TypeAlias
 
 from app.agents.catalog import Catalog
 from app.agents.roster import Roster
+from app.backends.registry import Backends
 from app.clock import SystemClock, new_id, pause
 from app.control.cancel import CancelAnswer, cancel
 from app.control.decide import Decided, DecisionRequest
 from app.control.desk import Desk, Limits
+from app.control.errands import run_errand
 from app.control.start import IfThreadMissing, OnActive, StartRequest
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
@@ -24,6 +26,7 @@ from app.dispatch.tasks import TaskBench, TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Action, Answer
+from app.domain.errands import Errand
 from app.domain.ids import AgentId, MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.inference import NO_OPTIONS, InferenceOptions, RetryPolicy
 from app.domain.json_values import Json, JsonObject
@@ -138,8 +141,14 @@ class Replica:
     """One process of the service: everything but HTTP, with short times."""
 
     def __init__(
-        self, database: Database, catalog: Catalog, played: Script | ModelCatalog, slots: int
+        self,
+        database: Database,
+        catalog: Catalog,
+        played: Script | ModelCatalog,
+        slots: int,
+        backends: Backends | None = None,
     ) -> None:
+        backends = backends or Backends({}, {})
         self.me = WorkerId(new_id())
         self.database = database
         self.catalog = catalog
@@ -149,7 +158,7 @@ class Replica:
         self.publisher = Publisher(self.hub, self.relay)
         self.outgoing = Outgoing(database, self.publisher, clock)
         self.writer = Writer(database, self.publisher, self.outgoing, clock)
-        self.roster = Roster(catalog, _models(played), database)
+        self.roster = Roster(catalog, _models(played), database, backends)
         self.desk = Desk(
             database=database,
             outgoing=self.outgoing,
@@ -160,8 +169,15 @@ class Replica:
             limits=Limits(),
             announce_cancel=self._announce_cancel,
             heartbeat_timeout=PATIENCE,
+            backends=backends,
         )
-        bench = Workbench(database=database, writer=self.writer, roster=self.roster, clock=clock)
+        bench = Workbench(
+            database=database,
+            writer=self.writer,
+            roster=self.roster,
+            clock=clock,
+            backends=backends,
+        )
         self.worker = Worker(bench, self.me, slots=slots, heartbeat_timeout=PATIENCE)
         self.tasks = TaskWorker(
             TaskBench(database=database, outgoing=self.outgoing, roster=self.roster),
@@ -174,7 +190,9 @@ class Replica:
         self.sweeper = Sweeper(
             database, self.roster, interval=FOLLOW_UP, heartbeat_timeout=PATIENCE
         )
-        self.queue = DeliveryQueue(database, self._handle, self.tasks.handle, poll=0.2)
+        self.queue = DeliveryQueue(
+            database, self._handle, self.tasks.handle, self._handle_errand, poll=0.2
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- life and death ---------------------------------------------------------------------------
@@ -262,6 +280,9 @@ class Replica:
             return Handled.BUSY
         await self.worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
+
+    async def _handle_errand(self, errand: Errand) -> Handled:
+        return Handled.DONE if await run_errand(self.desk, errand) else Handled.BUSY
 
     async def _announce_cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
         await notify(self.database.hot, CANCEL_CHANNEL, [f"{tenant}\n{run_id}\n{reason or ''}"])
@@ -409,12 +430,17 @@ def texts_of(log: Sequence[LoggedMessage]) -> list[tuple[str, str]]:
 
 @asynccontextmanager
 async def replica(
-    url: str, catalog: Catalog, script: Script | ModelCatalog, *, slots: int = 10
+    url: str,
+    catalog: Catalog,
+    script: Script | ModelCatalog,
+    *,
+    slots: int = 10,
+    backends: Backends | None = None,
 ) -> AsyncIterator[Replica]:
     """A replica that works until the block is left, or it is killed."""
     database = await Database.open(url, DatabaseOptions(pool_size=4, hot_pool_size=4))
     async with asyncio.TaskGroup() as tasks:
-        opened = Replica(database, catalog, script, slots)
+        opened = Replica(database, catalog, script, slots, backends)
         try:
             await opened.open(tasks)
             yield opened

@@ -228,10 +228,28 @@ def test_a_byte_order_mark_is_no_syntax_error(folder: Path) -> None:
             "did you mean 'approval'?",
         ),
         (
-            MODELS + AGENT + 'endpoint = "x"',
-            "agents.helper.endpoint",
+            MODELS + AGENT + 'webhook = "x"',
+            "agents.helper.webhook",
             "unknown key",
-            "known: model, system_prompt, description, tools, approval,",
+            "known: model, endpoint, system_prompt, description, tools, approval,",
+        ),
+        (
+            MODELS + '[agents.far.endpoint]\nbackend = "pigeon"\nurl = "http://far.test"',
+            "agents.far.endpoint.backend",
+            "there is no backend 'pigeon'",
+            "there are none",
+        ),
+        (
+            MODELS + '[agents.far.endpoint]\nbackend = "a2a"\nurl = "far.test"',
+            "agents.far.endpoint.url",
+            "should match pattern",
+            "correct the value",
+        ),
+        (
+            MODELS + AGENT + '[agents.helper.endpoint]\nbackend = "a2a"\nurl = "http://far.test"',
+            "agents.helper.model",
+            "means nothing for an agent behind an endpoint",
+            "remove it",
         ),
         ("[agents.a]", "agents.a.model", "is missing", 'add model = "…"'),
         (

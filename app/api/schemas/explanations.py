@@ -7,6 +7,7 @@ from pydantic import Field
 from app.api.schemas.common import Answer, Time
 from app.api.schemas.tickets import TicketOut, ticket_out
 from app.control.explain import Explanation, Why
+from app.domain.runs import Done, RunRecord, outcome
 
 
 class ReasonOut(Answer):
@@ -29,6 +30,16 @@ class FailureOut(Answer):
     detail: str
 
 
+class RunBelowOut(Answer):
+    run_id: str
+    parent_run_id: str | None
+    thread_id: str
+    agent_id: str
+    depth: int
+    status: Literal["created", "running", "waiting", "done"]
+    outcome: str | None
+
+
 class ExplanationOut(Answer):
     run_id: str
     thread_id: str
@@ -37,9 +48,14 @@ class ExplanationOut(Answer):
     queue_position: int | None = Field(description="Its place in the line for its thread.")
     active_run_id: str | None = Field(description="The run that occupies the thread before it.")
     owner: OwnerOut | None
-    waiting_on: list[TicketOut] = Field(description="Tickets that keep it, or the run before it.")
+    waiting_on: list[TicketOut] = Field(
+        description="Tickets that keep it, the run before it, or a run below it."
+    )
     next_attempt_at: Time | None
     last_failure: FailureOut | None
+    below: list[RunBelowOut] = Field(
+        description="The runs that it has started, and that those have: each after its parent."
+    )
 
 
 def explanation_out(found: Explanation) -> ExplanationOut:
@@ -65,4 +81,18 @@ def explanation_out(found: Explanation) -> ExplanationOut:
         last_failure=None
         if failure is None
         else FailureOut(code=failure.code, detail=failure.detail),
+        below=[_run_below_out(record) for record in found.below],
+    )
+
+
+def _run_below_out(record: RunRecord) -> RunBelowOut:
+    state = record.state
+    return RunBelowOut(
+        run_id=record.id,
+        parent_run_id=record.lineage.parent_run_id,
+        thread_id=record.thread_id,
+        agent_id=record.agent_id,
+        depth=record.lineage.depth,
+        status=record.status.value,
+        outcome=outcome(state.termination).value if isinstance(state, Done) else None,
     )

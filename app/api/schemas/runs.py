@@ -18,7 +18,7 @@ from app.domain.json_values import digest
 from app.domain.messages import MessageRange
 from app.domain.runs import Done, RunRecord, Waiting, outcome, termination_to_json
 from app.domain.ticket_terms import OnExpiry
-from app.domain.tickets import waiting_to_json
+from app.domain.tickets import ticket_to_json, waiting_to_json
 from app.tools.frontend import MOST_FRONTEND_TOOLS, problem_of_parameters
 
 _EXAMPLE: JsonDict = {
@@ -156,7 +156,9 @@ class RunOut(Answer):
     status: Literal["created", "running", "waiting", "done"]
     outcome: str | None = Field(description="How it went, in one word, once it is done.")
     termination: dict[str, Any] | None = Field(description="Why it ended: type, code, detail.")
-    waiting: dict[str, Any] | None = Field(description="What it waits for, with the open tickets.")
+    waiting: dict[str, Any] | None = Field(
+        description="What it waits for, with the open tickets, and those of children that it waits for."
+    )
     final_output: str | None
     cancel_requested_at: Time | None
     request: dict[str, Any]
@@ -179,7 +181,6 @@ class RunOut(Answer):
 
 def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
     record = view.run if isinstance(view, RunView) else view
-    tickets = view.open_tickets if isinstance(view, RunView) else ()
     state = record.state
     done = state if isinstance(state, Done) else None
     return RunOut(
@@ -193,9 +194,7 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         status=record.status.value,
         outcome=None if done is None else outcome(done.termination).value,
         termination=None if done is None else termination_to_json(done.termination),
-        waiting=waiting_to_json(state.reason, state.message, tickets, record.dispatch_id)
-        if isinstance(state, Waiting)
-        else None,
+        waiting=_waiting(view, record, state) if isinstance(state, Waiting) else None,
         final_output=None if done is None else done.final_output,
         cancel_requested_at=record.cancel_requested_at,
         request=dict(record.request),
@@ -225,6 +224,16 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         updated_at=record.updated_at,
         state=dict(record.run_state or {}) if with_state else None,
     )
+
+
+def _waiting(view: RunView | RunRecord, record: RunRecord, state: Waiting) -> dict[str, Any]:
+    tickets = view.open_tickets if isinstance(view, RunView) else ()
+    body = waiting_to_json(state.reason, state.message, tickets, record.dispatch_id)
+    if isinstance(view, RunView) and view.tickets_below:
+        body["tickets_of_children"] = [
+            {**ticket_to_json(ticket), "run_id": ticket.run_id} for ticket in view.tickets_below
+        ]
+    return body
 
 
 def _range(found: MessageRange | None) -> RangeOut | None:

@@ -1,0 +1,47 @@
+"""Lineage over HTTP: the children of a run, and what it has made."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+
+from app.api.run_lists import RunQuery, page_of_runs
+from app.api.schemas.common import Answer, Page, Problem, Uuid
+from app.api.schemas.runs import RunOut
+from app.control import reading
+from app.control.lineage import artifacts
+from app.domain.ids import RunId
+from app.transport.deps import DeskDep, PrincipalDep
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+_problems: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Not here"}}
+
+
+class ArtifactOut(Answer):
+    id: str | None
+    name: str | None
+    media_type: str | None
+    content: Any
+
+
+@router.get(
+    "/{run_id}/children",
+    responses={400: {"model": Problem, "description": "Bad cursor"}, **_problems},
+)
+async def list_children(
+    run_id: Uuid, desk: DeskDep, principal: PrincipalDep, query: Annotated[RunQuery, Depends()]
+) -> Page[RunOut]:
+    """The runs that this one has started to have work done, newest first."""
+    parent = RunId(run_id)
+    await reading.run(desk, principal, parent)
+    return await page_of_runs(desk, principal, query, thread_id=None, parent_run_id=parent)
+
+
+@router.get("/{run_id}/artifacts", responses=_problems)
+async def list_artifacts(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> Page[ArtifactOut]:
+    """What the run has made beside its answer; there are some where its agent lives elsewhere."""
+    made = await artifacts(desk, principal, RunId(run_id))
+    items = [
+        ArtifactOut(id=each.id, name=each.name, media_type=each.media_type, content=each.content)
+        for each in made
+    ]
+    return Page[ArtifactOut](items=items, next_cursor=None, has_more=False)

@@ -1,0 +1,269 @@
+"""A2A spoken: one endpoint's agent, by the protocol's own client.
+
+A turn is a message to a task: streamed where the agent can stream, and asked for with growing pauses
+where it can't, or where its stream breaks off.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from time import monotonic
+from urllib.parse import urlsplit
+
+import httpx
+import structlog
+from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.types import a2a_pb2 as wire
+from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
+
+from app.backends.a2a_options import CAPABILITIES, A2AOptions
+from app.backends.a2a_task import ASKS, RemoteTask
+from app.backends.base import Abort, BackendError, Turn, Voice
+from app.clock import pause
+from app.domain.backends import BackendResult, Capabilities, TimedOut
+from app.domain.endpoints import Endpoint
+from app.domain.json_values import Json
+from app.domain.messages import Base64Source, Media, Message, Text, UrlSource
+
+CONNECT_WITHIN = 10.0
+FIRST_PAUSE = 0.1
+PROGRESS = "a2a-task-progress"
+_TROUBLE = (A2AError, httpx.HTTPError)
+"""What the library raises when the remote, or the way there, doesn't do as it should."""
+_FINAL = (TaskNotFoundError, InvalidParamsError)
+"""Asking again won't help."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class A2ABackend:
+    endpoint: Endpoint
+    options: A2AOptions
+    token: str | None = field(repr=False)
+    _http: httpx.AsyncClient | None = None
+    _client: Client | None = None
+    _may_stream: bool = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return CAPABILITIES
+
+    # --- a turn ---------------------------------------------------------------------------------
+
+    async def execute_root(self, turn: Turn, voice: Voice) -> BackendResult:
+
+        task = RemoteTask.asked_before(turn.binding or {})
+        try:
+            async with asyncio.timeout(self.endpoint.timeout) as within:
+                await self._carry_out(turn, voice, task)
+        except TimeoutError:
+            if not within.expired():
+                raise
+            reason = f"the remote agent hasn't finished within {self.endpoint.timeout:g} s"
+            return BackendResult(status=TimedOut(), status_reason=reason, binding=task.binding)
+        return task.result
+
+    async def _carry_out(self, turn: Turn, voice: Voice, task: RemoteTask) -> None:
+        listening = _Listening(voice, task, is_accepted=turn.joins)
+        client = await self._connected()
+        if turn.joins:
+            await self._see_through(client, listening)
+            return
+        request = self._request(turn)
+        task.state = "submitted"
+        try:
+            await listening.hear(client.send_message(request))
+        except _TROUBLE as error:
+            if not listening.is_accepted:
+                raise _unreachable(error) from error
+            log.info("a2a_stream_broke_off", run_id=turn.run_id, error=repr(error)[:200])
+        await self._see_through(client, listening)
+
+    async def _see_through(self, client: Client, listening: "_Listening") -> None:
+        """Until the task is settled: by its stream as long as there is one, else by asking."""
+        wait, out_of_reach_since = FIRST_PAUSE, None
+        streams = self._may_stream
+        while not listening.task.is_settled or not listening.has_heard:
+            try:
+                if streams:
+                    await listening.hear(client.subscribe(self._subscription(listening.task)))
+                if not listening.task.is_settled or not listening.has_heard:
+                    await self._ask(client, listening)
+                out_of_reach_since = None
+            except NotImplementedError:
+                streams = False
+                continue
+            except _TROUBLE as error:
+                if isinstance(error, _FINAL):
+                    raise _unreachable(error) from error
+                if streams:
+                    # It may stream no more, and still answer questions.
+                    streams = False
+                    continue
+                out_of_reach_since = out_of_reach_since or monotonic()
+                if monotonic() - out_of_reach_since > self.options.patience:
+                    raise _unreachable(error) from error
+            if not listening.task.is_settled:
+                await pause(wait)
+                wait = min(2 * wait, self.options.poll_interval)
+
+    async def _ask(self, client: Client, listening: "_Listening") -> None:
+
+        request = wire.GetTaskRequest(tenant=self._tenant, id=listening.task.task_id)
+        listening.task.take_task(await client.get_task(request))
+        await listening.tell()
+
+    def _request(self, turn: Turn) -> wire.SendMessageRequest:
+        """A task that has asked gets its answer; otherwise there is a new one in the same context."""
+
+        binding = turn.binding or {}
+        goes_on = binding.get("last_state") in ASKS
+        parts = [part for message in turn.new_messages for part in _parts(message)]
+        return wire.SendMessageRequest(
+            tenant=self._tenant,
+            message=wire.Message(
+                message_id=turn.key,
+                context_id=binding.get("context_id", ""),
+                task_id=binding.get("task_id", "") if goes_on else "",
+                role=wire.ROLE_USER,
+                parts=parts,
+            ),
+            configuration=wire.SendMessageConfiguration(return_immediately=True),
+        )
+
+    def _subscription(self, task: RemoteTask) -> wire.SubscribeToTaskRequest:
+
+        return wire.SubscribeToTaskRequest(tenant=self._tenant, id=task.task_id)
+
+    # --- the end of one -------------------------------------------------------------------------
+
+    async def abort(self, abort: Abort) -> None:
+
+        task_id = (abort.binding or {}).get("task_id")
+        if not task_id:
+            return
+        client = await self._connected()
+        try:
+            await client.cancel_task(wire.CancelTaskRequest(tenant=self._tenant, id=task_id))
+        except _TROUBLE as error:
+            raise BackendError("remote_abort_failed", _told(error)) from error
+
+    async def aclose(self) -> None:
+        http, self._http, self._client = self._http, None, None
+        if http is not None:
+            await http.aclose()
+
+    # --- the way there --------------------------------------------------------------------------
+
+    @property
+    def _tenant(self) -> str:
+        return self.endpoint.target or ""
+
+    async def _connected(self) -> Client:
+        """A client by the agent's own card, which is read once."""
+
+        if self._client is not None:
+            return self._client
+        if self._http is None:
+            headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+            self._http = httpx.AsyncClient(
+                headers=headers,
+                timeout=httpx.Timeout(None, connect=CONNECT_WITHIN),
+                follow_redirects=False,
+            )
+        config = ClientConfig(
+            streaming=self.options.streaming,
+            polling=True,
+            httpx_client=self._http,
+            supported_protocol_bindings=["JSONRPC", "HTTP+JSON"],
+        )
+        try:
+            resolver = A2ACardResolver(self._http, self.endpoint.url)
+            card = await resolver.get_agent_card(self.options.card_path)
+            self._keep_at_home(card)
+            self._client = ClientFactory(config).create(card)
+        except (*_TROUBLE, ValueError) as error:
+            raise _unreachable(error) from error
+        self._may_stream = self.options.streaming and card.capabilities.streaming
+        return self._client
+
+    def _keep_at_home(self, card: wire.AgentCard) -> None:
+        """Only addresses of the endpoint's own origin count: a card must not lead the token away."""
+        home = urlsplit(self.endpoint.url)
+        own = [
+            each
+            for each in card.supported_interfaces
+            if urlsplit(each.url)[:2] == (home.scheme, home.netloc)
+        ]
+        if not own:
+            raise BackendError(
+                "remote_card_foreign",
+                f"The card of {self.endpoint.url} names no address of its own origin.",
+            )
+        del card.supported_interfaces[:]
+        card.supported_interfaces.extend(own)
+
+
+@dataclass(slots=True)
+class _Listening:
+    """What is heard of a task, told on as it comes."""
+
+    voice: Voice
+    task: RemoteTask
+    is_accepted: bool
+    has_heard: bool = False
+    _told: str = ""
+    _shown: Json = None
+
+    async def hear(self, stream: AsyncIterator[wire.StreamResponse]) -> None:
+        async with aclosing(stream) as heard:  # type: ignore[type-var]  # the library's are generators
+            async for each in heard:
+                self.task.take(each)
+                await self.tell()
+                if self.task.is_settled:
+                    return
+
+    async def tell(self) -> None:
+        self.has_heard = True
+        if not self.is_accepted and self.task.task_id:
+            await self.voice.accepted(self.task.binding)
+            self.is_accepted = True
+        spoken = self.task.spoken
+        if not spoken.startswith(self._told):
+            self.voice.starts_over("replaced")
+            self._told = ""
+        self.voice.text(spoken[len(self._told) :])
+        self._told = spoken
+        if self.task.progress != self._shown:
+            self._shown = self.task.progress
+            self.voice.activity(PROGRESS, self._shown)
+        await self.voice.room()
+
+
+def _parts(message: Message) -> list[wire.Part]:
+
+    parts: list[wire.Part] = []
+    for block in message.content:
+        match block:
+            case Text(text):
+                parts.append(wire.Part(text=text))
+            case Media(_, UrlSource(url), title):
+                parts.append(wire.Part(url=url, filename=title or ""))
+            case Media(_, Base64Source(media_type, data), title):
+                raw = base64.b64decode(data)
+                parts.append(wire.Part(raw=raw, media_type=media_type, filename=title or ""))
+            case _:
+                continue
+    return parts
+
+
+def _unreachable(error: Exception) -> BackendError:
+    code = "remote_task_lost" if isinstance(error, _FINAL) else "remote_unreachable"
+    return BackendError(code, _told(error))
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]

@@ -1,0 +1,55 @@
+"""The backends there are, by the names that agents files use for them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.agents.problems import choices
+from app.backends.base import Backend, Factory
+from app.domain.backends import REMOTE_STATELESS_TEXT, Capabilities
+from app.domain.endpoints import Endpoint, endpoint_to_json
+from app.domain.json_values import canonical
+
+
+def target_of(endpoint: Endpoint) -> str:
+    """The remote agent by name, in events and in the state of its runs."""
+    named = "" if endpoint.target is None else f"#{endpoint.target}"
+    return f"{endpoint.backend}:{endpoint.url}{named}"
+
+
+@dataclass(slots=True)
+class Backends:
+    """Factories by name, and what they have built: one backend for each endpoint."""
+
+    factories: Mapping[str, Factory]
+    environment: Mapping[str, str]
+    _built: dict[str, Backend] = field(default_factory=dict)
+
+    def faults(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
+        factory = self.factories.get(endpoint.backend)
+        if factory is None:
+            known = choices(endpoint.backend, self.factories)
+            return [("backend", f"there is no backend {endpoint.backend!r}; {known}")]
+        return factory.faults(endpoint)
+
+    def problem(self, endpoint: Endpoint) -> str | None:
+        factory = self.factories.get(endpoint.backend)
+        if factory is None:
+            return f"there is no backend {endpoint.backend!r} any more"
+        if endpoint.auth_env is not None and not self.environment.get(endpoint.auth_env):
+            return f"the environment variable {endpoint.auth_env} isn't set"
+        return factory.problem(endpoint, self.environment)
+
+    def capabilities(self, endpoint: Endpoint) -> Capabilities:
+        factory = self.factories.get(endpoint.backend)
+        return REMOTE_STATELESS_TEXT if factory is None else factory.capabilities
+
+    def of(self, endpoint: Endpoint) -> Backend:
+        """Who talks to this endpoint; it has no problem."""
+        key = canonical(endpoint_to_json(endpoint))
+        if key not in self._built:
+            self._built[key] = self.factories[endpoint.backend].build(endpoint, self.environment)
+        return self._built[key]
+
+    async def aclose(self) -> None:
+        for backend in self._built.values():
+            await backend.aclose()

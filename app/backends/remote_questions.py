@@ -1,0 +1,128 @@
+"""Questions of a remote agent: tickets here, and what the remote is told once they are answered."""
+
+from collections.abc import Collection, Sequence
+from typing import assert_never
+
+from app.backends.base import RemoteAnswer
+from app.backends.remote_run import RemoteRun
+from app.clock import new_id
+from app.domain.backends import (
+    AtRest,
+    BackendResult,
+    RemoteQuestion,
+    WaitingAuth,
+    WaitingInput,
+    durable,
+)
+from app.domain.decisions import EXPIRED, Action, denial
+from app.domain.ids import MessageId, TicketKey
+from app.domain.json_values import Json, compact
+from app.domain.messages import Message, Role, Text
+from app.domain.ticket_terms import policy_of_request
+from app.domain.tickets import Ticket, TicketKind, TicketStatus, arguments_digest
+from app.domain.tool_calls import ResumeMode
+
+REMOTE_INPUT = "remote:InputRequired"
+REMOTE_AUTH = "remote:AuthRequired"
+_NAME = "remote_question"
+"""In a ticket's evidence: what the remote calls it."""
+
+
+def questions_of(run: RemoteRun, result: BackendResult) -> Sequence[RemoteQuestion]:
+    """All that the remote waits for."""
+    if result.questions:
+        return result.questions
+    match result.status:
+        case WaitingInput(message) | AtRest(message):
+            actions, is_login = {Action.RESPOND, Action.REJECT}, False
+        case WaitingAuth(message):
+            # The login happens there, so saying that it is done is an answer too.
+            actions, is_login = {Action.RESPOND, Action.REJECT, Action.APPROVE}, True
+        case _:
+            raise ValueError(f"a turn that is {result.status} asks nothing")
+    said = message or result.output.text_or("")
+    question = RemoteQuestion(
+        name=run.turn_key,
+        message=said or durable(result.status, result.termination).reason,
+        is_login=is_login,
+        arguments={"question": said},
+        actions=frozenset(actions),
+    )
+    return [question]
+
+
+def new_tickets(
+    run: RemoteRun, asked: Sequence[RemoteQuestion], still_open: Sequence[Ticket]
+) -> list[Ticket]:
+    """Tickets for those questions that have none yet."""
+    known = {_name_of(ticket) for ticket in still_open}
+    taken = {ticket.ticket_id for ticket in still_open}
+    return [_ticket(run, each, taken) for each in asked if each.name not in known]
+
+
+def _ticket(run: RemoteRun, question: RemoteQuestion, taken: Collection[str]) -> Ticket:
+    tool = question.tool_name or run.target
+    at = run.clock.now()
+    name = f"remote:{question.name}"
+    return Ticket(
+        key=TicketKey(new_id()),
+        run_id=run.record.id,
+        thread_id=run.record.thread_id,
+        agent_id=run.spec.id,
+        ticket_id=name if name not in taken else f"{name}:{run.turn_key}",
+        kind=TicketKind.AUTH if question.is_login else TicketKind.INPUT,
+        call_id=None,
+        step_index=run.steps,
+        tool_name=tool,
+        arguments=question.arguments,
+        args_digest=arguments_digest(tool, question.arguments),
+        resume_mode=ResumeMode.USE_DECISION_AS_TOOL_RESULT,
+        allowed_actions=question.actions,
+        response_schema=question.response_schema,
+        reason=REMOTE_AUTH if question.is_login else REMOTE_INPUT,
+        message=question.message,
+        status=TicketStatus.OPEN,
+        created_at=at,
+        updated_at=at,
+        evidence={_NAME: question.name},
+        terms=run.spec.ticket_terms(tool, policy_of_request(run.record.request)),
+    )
+
+
+def _name_of(ticket: Ticket) -> str:
+    return str((ticket.evidence or {}).get(_NAME))
+
+
+def answer_to_remote(ticket: Ticket) -> RemoteAnswer:
+    decision = ticket.decision
+    return RemoteAnswer(
+        question=_name_of(ticket),
+        decision_id=ticket.key if decision is None else decision.decision_id,
+        answer=None if decision is None else decision.answer,
+    )
+
+
+def answer_as_message(ticket: Ticket, message_id: MessageId) -> Message:
+    """What a person has answered, as the user's next word to the remote."""
+    return Message(id=message_id, role=Role.USER, content=(Text(_words(ticket)),))
+
+
+def _words(ticket: Ticket) -> str:
+    if ticket.decision is None:
+        return EXPIRED
+    answer = ticket.decision.answer
+    match answer.action:
+        case Action.RESPOND | Action.EDIT:
+            return _as_text(answer.payload)
+        case Action.APPROVE:
+            if answer.result is not None:
+                return _as_text(answer.result)
+            return "Done." if ticket.kind is TicketKind.AUTH else "Approved."
+        case Action.REJECT | Action.CANCEL:
+            return denial(answer)
+        case _:
+            assert_never(answer.action)
+
+
+def _as_text(value: Json) -> str:
+    return value if isinstance(value, str) else compact(value)

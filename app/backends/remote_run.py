@@ -1,0 +1,210 @@
+"""A run of a remote agent while it executes: what it has, and its ways to speak and be saved."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from app.clock import Clock, new_id
+from app.domain.agents import AgentSpec
+from app.domain.backends import NO_OUTPUT, OUTPUT_KEY, BackendOutput, output_to_json
+from app.domain.checkpoints import (
+    Checkpoint,
+    CheckpointAnswer,
+    DecidedMeanwhile,
+    Said,
+    Saved,
+    materialize_output,
+)
+from app.domain.events import AgentEvent, RunFinish, StepEnd
+from app.domain.ids import MessageId, RunId, TicketKey
+from app.domain.json_values import Json, JsonObject
+from app.domain.messages import LoggedMessage, Message
+from app.domain.runs import Done, MessageOutput, Running, RunRecord, Waiting, status_of
+from app.domain.tickets import Ticket
+from app.runtime.cancellation import Interruption
+from app.runtime.context import EXECUTING, LIFECYCLE, Start, state_snapshot
+from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents
+
+REMOTE = "__runtime_remote_backend"
+CONTEXTS = "__runtime.remote_contexts"
+"""What the thread remembers of its remotes: a later run may continue there."""
+
+Standing: TypeAlias = Running | Waiting | Done
+
+
+def turn_key(run_id: RunId, steps: int) -> str:
+    """Names the turn after so many steps, whoever tries it and how often."""
+    return f"{run_id}:{steps + 1}"
+
+
+def binding_of(record: RunRecord) -> JsonObject | None:
+    """What finds the remote's side of a run, if there is one."""
+    remote = (record.run_state or {}).get("extensions", {}).get(REMOTE, {})
+    return next(iter(remote.get("targets", {}).values()), None)
+
+
+@dataclass(slots=True, kw_only=True)
+class RemoteRun:
+    """The changing side of one execution. All of it may be lost: the database has what counts."""
+
+    record: RunRecord
+    spec: AgentSpec
+    target: str
+    """What the remote is called in the state: the same after a restart."""
+    events: LiveEvents
+    store: CheckpointStore
+    interruption: Interruption
+    clock: Clock
+    log: list[LoggedMessage]
+    next_seq: int
+    start: Start
+    answers: Answers
+    inbox: Inbox
+    thread_state: JsonObject = field(default_factory=dict)
+    steps: int = 0
+    in_step: bool = False
+    output: MessageOutput = field(default_factory=MessageOutput)
+    tickets: list[Ticket] = field(default_factory=list)
+    unread_inputs: int = 0
+    made: BackendOutput = NO_OUTPUT
+    told: int = 0
+    """The end of the log as far as the remote knows it."""
+    turn: str | None = None
+    """The turn that the remote has accepted last."""
+    binding: JsonObject | None = None
+    _revision: int = 0
+    _active_before: float = 0.0
+    _began: datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        record = self.record
+        self.steps, self.output = record.steps, record.output
+        self.unread_inputs = record.unread_inputs
+        self.tickets = list(self.start.tickets)
+        self._began = self.clock.now()
+        stored = record.run_state or {}
+        self._revision = stored.get("revision", 0)
+        kept = stored.get("extensions", {})
+        self._active_before = kept.get(LIFECYCLE, {}).get("active_ms", 0) / 1000
+        remote = kept.get(REMOTE, {})
+        self.turn, self.told = remote.get("turn"), remote.get("told", self._nothing_told())
+        contexts = remote.get("targets") or self.thread_state.get(CONTEXTS) or {}
+        self.binding = contexts.get(self.target)
+
+    def _nothing_told(self) -> int:
+        """A new run is about its input; what was said on the thread before isn't news."""
+        consumed = self.record.input
+        return 0 if consumed is None or consumed.range is None else consumed.range.from_seq - 1
+
+    @property
+    def turn_key(self) -> str:
+        """The turn that comes next or is under way."""
+        return turn_key(self.record.id, self.steps)
+
+    @property
+    def step(self) -> int | None:
+        return self.steps + 1 if self.in_step else None
+
+    def say(self, event: AgentEvent) -> None:
+        self.events.say(event, self.step)
+
+    def new_message_id(self) -> MessageId:
+        return MessageId(new_id())
+
+    async def read_inbox(self) -> None:
+        entered = await self.inbox.enter_log(self.next_seq)
+        self.log.extend(entered)
+        self.next_seq += len(entered)
+        self.unread_inputs = 0
+
+    async def save(
+        self,
+        messages: Sequence[Message] = (),
+        *,
+        state: Standing = EXECUTING,
+        reason: str | None = None,
+        completes_step: bool = False,
+        finish: RunFinish | None = None,
+        said: Sequence[AgentEvent] = (),
+        applied: Sequence[TicketKey] = (),
+        opened: Sequence[Ticket] = (),
+    ) -> CheckpointAnswer:
+        """Commit where the run stands, together with all that it has said."""
+        record = self.record
+        entries = [
+            LoggedMessage(self.next_seq + place, message) for place, message in enumerate(messages)
+        ]
+        steps = self.steps + completes_step
+        made = materialize_output(
+            entries,
+            run_id=record.id,
+            input=record.input,
+            previous=self.output,
+            step_count=self.steps + 1,
+        )
+        thread_state = self._thread_state()
+        run_state = self._run_state(state, reason, steps)
+        shown = state_snapshot(run_state, thread_state)
+        events = [Said(event, self.step) for event in said]
+        if completes_step:
+            events += [Said(shown, self.step), Said(StepEnd(), self.step)]
+        if finish is not None:
+            events += [Said(shown, None), Said(finish, None)]
+        answer = await self.store.commit(
+            Checkpoint(
+                tenant=record.tenant,
+                thread_id=record.thread_id,
+                run_id=record.id,
+                attempt=record.attempt,
+                next_seq=self.next_seq,
+                messages=tuple(entry.message for entry in made.messages),
+                output=made.output,
+                state=state,
+                steps=steps,
+                usage=record.usage,
+                run_state=run_state,
+                thread_state=None if thread_state == self.thread_state else thread_state,
+                opened=tuple(opened),
+                applied=tuple(applied),
+                said=tuple(events),
+                parent_run_id=record.lineage.parent_run_id,
+            )
+        )
+        if isinstance(answer, Saved):
+            self.log.extend(made.messages)
+            self.next_seq += len(entries)
+            self.output, self.steps = made.output, steps
+            self.in_step = self.in_step and not completes_step
+            self.thread_state = thread_state
+            self._revision += 1
+            self.tickets = [t for t in (*self.tickets, *opened) if t.key not in applied]
+        if not isinstance(answer, DecidedMeanwhile):
+            self.unread_inputs = answer.unread_inputs
+        return answer
+
+    def _thread_state(self) -> JsonObject:
+        if self.binding is None:
+            return self.thread_state
+        contexts = {**self.thread_state.get(CONTEXTS, {}), self.target: self.binding}
+        return {**self.thread_state, CONTEXTS: contexts}
+
+    def _run_state(self, state: Standing, reason: str | None, steps: int) -> dict[str, Any]:
+        """What continuations of this run find."""
+        active = self._active_before + (self.clock.now() - self._began).total_seconds()
+        lifecycle: dict[str, Json] = {
+            "run_id": self.record.id,
+            "status": status_of(state).value,
+            "step_count": steps,
+            "active_ms": round(active * 1000),
+            "updated_at": round(self.clock.now().timestamp() * 1000),
+        }
+        if reason is not None:
+            lifecycle["status_reason"] = reason
+        remote: dict[str, Json] = {"version": 1, "told": self.told, "turn": self.turn}
+        if self.binding is not None:
+            remote["targets"] = {self.target: self.binding}
+        extensions: dict[str, Any] = {LIFECYCLE: lifecycle, REMOTE: remote}
+        if not self.made.is_empty:
+            extensions[OUTPUT_KEY] = output_to_json(self.made)
+        return {"revision": self._revision + 1, "extensions": extensions}

@@ -1,0 +1,359 @@
+"""Backends as facts: what one can do, how a run at one may stand, and what comes out of it.
+
+A backend is whoever executes a run: our own loop, or a remote agent. What a request needs and a backend
+lacks is known before anything is written.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias, assert_never
+
+from app.domain.decisions import Action
+from app.domain.ids import AgentId
+from app.domain.json_values import Json, JsonObject
+from app.domain.runs import (
+    BehaviorRequested,
+    Blocked,
+    Cancelled,
+    Failed,
+    NaturalEnd,
+    RunStatus,
+    Stopped,
+    Termination,
+    status_reason,
+)
+
+# --- capabilities ---------------------------------------------------------------------------------
+
+
+class Cancellation(StrEnum):
+    """How a run that executes can be stopped."""
+
+    NONE = "none"
+    COOPERATIVE_TOKEN = "cooperative_token"
+    REMOTE_ABORT = "remote_abort"
+    COOPERATIVE_TOKEN_AND_REMOTE_ABORT = "cooperative_token_and_remote_abort"
+
+    @property
+    def supports_cooperative_token(self) -> bool:
+        return self in (
+            Cancellation.COOPERATIVE_TOKEN,
+            Cancellation.COOPERATIVE_TOKEN_AND_REMOTE_ABORT,
+        )
+
+    @property
+    def supports_remote_abort(self) -> bool:
+        return self in (Cancellation.REMOTE_ABORT, Cancellation.COOPERATIVE_TOKEN_AND_REMOTE_ABORT)
+
+
+class Continuation(StrEnum):
+    """Where what a run continues from is kept; with none, a run has one turn."""
+
+    NONE = "none"
+    IN_PROCESS_STATE = "in_process_state"
+    REMOTE_STATE = "remote_state"
+
+
+class Waits(StrEnum):
+    """What a run may come to wait for."""
+
+    NONE = "none"
+    INPUT = "input"
+    AUTH = "auth"
+    INPUT_AND_AUTH = "input_and_auth"
+
+
+class Transcript(StrEnum):
+    """How much of the conversation the executing side is given."""
+
+    FULL = "full_transcript"
+    INCREMENTAL_USER_MESSAGES = "incremental_user_messages_with_remote_state"
+    SINGLE_PROMPT = "single_prompt"
+
+
+class OutputKind(StrEnum):
+    TEXT = "text"
+    TEXT_AND_ARTIFACTS = "text_and_artifacts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a backend declares; whatever it doesn't is refused before a run is there."""
+
+    cancellation: Cancellation = Cancellation.NONE
+    decisions: bool = False
+    overrides: bool = False
+    frontend_tools: bool = False
+    continuation: Continuation = Continuation.NONE
+    waits: Waits = Waits.NONE
+    transcript: Transcript = Transcript.SINGLE_PROMPT
+    output: OutputKind = OutputKind.TEXT
+
+
+FULL = Capabilities(
+    cancellation=Cancellation.COOPERATIVE_TOKEN,
+    decisions=True,
+    overrides=True,
+    frontend_tools=True,
+    continuation=Continuation.IN_PROCESS_STATE,
+    waits=Waits.INPUT_AND_AUTH,
+    transcript=Transcript.FULL,
+    output=OutputKind.TEXT_AND_ARTIFACTS,
+)
+REMOTE_STATELESS_TEXT = Capabilities()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootNeeds:
+    """What a request asks of whoever executes its run."""
+
+    decisions: bool = False
+    overrides: bool = False
+    frontend_tools: bool = False
+    continuation: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegateNeeds:
+    """What an agent asks of another one that it gives work to."""
+
+    persistence: bool = False
+    """The child's run shall be kept, not only its result."""
+    continuation: bool = False
+
+
+def unsupported_root_features(offered: Capabilities, needs: RootNeeds) -> list[str]:
+    """Names of what a request needs and isn't offered, always in the same order."""
+    lacks = {
+        "decisions": needs.decisions and not offered.decisions,
+        "overrides": needs.overrides and not offered.overrides,
+        "frontend_tools": needs.frontend_tools and not offered.frontend_tools,
+        "continuation": needs.continuation and offered.continuation is Continuation.NONE,
+    }
+    return [name for name, is_lacking in lacks.items() if is_lacking]
+
+
+def unsupported_delegate_features(
+    offered: Capabilities, needs: DelegateNeeds, *, keeps_children: bool = True
+) -> list[str]:
+    """The same for a child run; whether one can be kept is up to us and not to who executes it."""
+    lacks = {
+        "delegate_persistence": needs.persistence and not keeps_children,
+        "continuation": needs.continuation and offered.continuation is Continuation.NONE,
+    }
+    return [name for name, is_lacking in lacks.items() if is_lacking]
+
+
+def unsupported_message(agent_id: AgentId, features: Collection[str]) -> str:
+    return f"agent '{agent_id}' backend does not support: {', '.join(features)}"
+
+
+# --- how a run at a backend stands ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """It has come to its end by itself; the termination says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingInput:
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingAuth:
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AtRest:
+    """It waits for something that is neither input nor a login."""
+
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendFailed:
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackendCancelled:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    pass
+
+
+BackendStatus: TypeAlias = (
+    Completed | WaitingInput | WaitingAuth | AtRest | BackendFailed | BackendCancelled | TimedOut
+)
+WAITING_STATUSES = (WaitingInput, WaitingAuth, AtRest)
+
+
+def display(status: BackendStatus) -> str:
+    """The status in words."""
+    match status:
+        case Completed():
+            return "completed"
+        case WaitingInput(message):
+            return _with_message("waiting_input", message)
+        case WaitingAuth(message):
+            return _with_message("waiting_auth", message)
+        case AtRest(message):
+            return _with_message("suspended", message)
+        case BackendFailed(message):
+            return _with_message("failed", message)
+        case BackendCancelled():
+            return "cancelled"
+        case TimedOut():
+            return "timeout"
+        case _:
+            assert_never(status)
+
+
+def _with_message(word: str, message: str | None) -> str:
+    return word if message is None else f"{word}: {message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """How a backend's status is kept: of the run, its one-line reason, and the label of its result."""
+
+    status: RunStatus
+    reason: str
+    label: str
+
+
+def durable(status: BackendStatus, termination: Termination) -> Durable:
+    """The termination counts for what has completed; every other status speaks for itself."""
+    match status:
+        case Completed():
+            return Durable(RunStatus.DONE, status_reason(termination), RunStatus.DONE.value)
+        case WaitingInput():
+            return Durable(RunStatus.WAITING, "input_required", "waiting_input")
+        case WaitingAuth():
+            return Durable(RunStatus.WAITING, "auth_required", "waiting_auth")
+        case AtRest():
+            return Durable(RunStatus.WAITING, "suspended", "suspended")
+        case BackendFailed():
+            return Durable(RunStatus.DONE, "error", "failed")
+        case BackendCancelled():
+            return Durable(RunStatus.DONE, "cancelled", "cancelled")
+        case TimedOut():
+            return Durable(RunStatus.DONE, "timeout", "timeout")
+        case _:
+            assert_never(status)
+
+
+def status_of_termination(termination: Termination | None) -> BackendStatus:
+    """How a run of our own loop stands as a backend's; one without an end is at rest."""
+    match termination:
+        case None:
+            return AtRest()
+        case NaturalEnd() | BehaviorRequested():
+            return Completed()
+        case Cancelled():
+            return BackendCancelled()
+        case Stopped():
+            return BackendFailed(status_reason(termination).replace(":", ": ", 1))
+        case Blocked(reason):
+            return BackendFailed(f"blocked: {reason}")
+        case Failed(_, detail):
+            return BackendFailed(detail)
+        case _:
+            assert_never(termination)
+
+
+# --- what comes out of it -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """Something that a run has made beside its answer. Content that isn't text is JSON, or base64."""
+
+    content: Json
+    id: str | None = None
+    name: str | None = None
+    media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOutput:
+    text: str | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    raw: Json = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.text or self.artifacts or self.raw is not None)
+
+    def text_or(self, fallback: str) -> str:
+        return self.text if self.text is not None else fallback
+
+
+NO_OUTPUT = BackendOutput()
+OUTPUT_KEY = "__runtime_backend_output"
+"""Under which the state of a run keeps what its backend has made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteQuestion:
+    """One of several things that a remote waits for, under its own name there."""
+
+    name: str
+    message: str
+    is_login: bool = False
+    tool_name: str | None = None
+    arguments: Json = None
+    actions: frozenset[Action] = frozenset({Action.RESPOND, Action.REJECT})
+    response_schema: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendResult:
+    """Where a backend's turn has ended. `binding` is what a later turn needs to find the same remote.
+
+    One that waits asks what its status says, unless it has `questions` of its own: then those are all
+    that are open there.
+    """
+
+    status: BackendStatus
+    termination: Termination = field(default_factory=NaturalEnd)
+    status_reason: str | None = None
+    response: str | None = None
+    output: BackendOutput = NO_OUTPUT
+    steps: int = 0
+    binding: JsonObject | None = None
+    questions: tuple[RemoteQuestion, ...] = ()
+
+
+def output_to_json(output: BackendOutput) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    if output.text is not None:
+        body["text"] = output.text
+    if output.artifacts:
+        body["artifacts"] = [artifact_to_json(each) for each in output.artifacts]
+    if output.raw is not None:
+        body["raw"] = output.raw
+    return body
+
+
+def artifact_to_json(artifact: Artifact) -> dict[str, Any]:
+    named = {"id": artifact.id, "name": artifact.name, "media_type": artifact.media_type}
+    return {
+        **{key: value for key, value in named.items() if value is not None},
+        "content": artifact.content,
+    }
+
+
+def output_from_json(raw: JsonObject) -> BackendOutput:
+    return BackendOutput(
+        text=raw.get("text"),
+        artifacts=tuple(Artifact(**each) for each in raw.get("artifacts", ())),
+        raw=raw.get("raw"),
+    )

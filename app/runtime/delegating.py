@@ -1,0 +1,87 @@
+"""Delegating: a call that gives work to another agent becomes a question that a child run answers."""
+
+from app.clock import new_id
+from app.domain.children import (
+    CHILD_ACTION,
+    ChildWork,
+    ancestors_of,
+    progress,
+    ticket_name_of_child,
+    work_to_json,
+)
+from app.domain.events import ActivitySnapshot
+from app.domain.ids import AgentId, RunId, ThreadId
+from app.domain.json_values import JsonObject, as_object
+from app.domain.tickets import TicketKind
+from app.domain.tool_calls import CallState, ResumeMode, SuspensionRequest
+from app.runtime.agent import Unresolvable
+from app.runtime.context import ActiveRun
+from app.runtime.state import Batch, Change, StateKey
+from app.runtime.tool_round import ToolRound
+
+PROGRESS = "tool-call-progress"
+CHILDREN: StateKey[int, int] = StateKey(
+    "__runtime.children", lambda: 0, apply=lambda before, more: before + more
+)
+"""How many children the run has had."""
+
+
+async def delegate(round_: ToolRound, state: CallState, target: AgentId) -> str | None:
+    """Let a child run answer the call; or why there can't be one."""
+    run = round_.run
+    run.state.register([CHILDREN])
+    refused = _refusal(run, target)
+    if refused is not None:
+        return refused
+    found = await run.agents.at_version(target, None)
+    if isinstance(found, Unresolvable):
+        return found.reason
+    work = ChildWork(
+        run_id=RunId(new_id()),
+        thread_id=ThreadId(new_id()),
+        agent_id=target,
+        agent_version=found.spec.version,
+        prompt=_prompt_of(state),
+        ancestors=ancestors_of(run.record),
+        depth=run.record.lineage.depth + 1,
+        keep=run.agent.spec.delegation.keep,
+    )
+    run.change_state(Batch([Change(CHILDREN, 1)]))
+    request = SuspensionRequest(
+        f"Agent '{target}' is at work on it",
+        action=CHILD_ACTION,
+        resume_mode=ResumeMode.USE_DECISION_AS_TOOL_RESULT,
+        suspension_id=ticket_name_of_child(work.run_id),
+    )
+    await round_.ask(state, request, TicketKind.CHILD, work_to_json(work))
+    run.say(ActivitySnapshot(state.call.id, PROGRESS, _begins(work, state), True))
+    return None
+
+
+def _refusal(run: ActiveRun, target: AgentId) -> str | None:
+    bounds = run.agent.spec.delegation
+    depth = run.record.lineage.depth + 1
+    if depth > bounds.max_depth:
+        return f"work can't be passed on {depth} times; {bounds.max_depth} is the most"
+    if target in ancestors_of(run.record):
+        return f"agent '{target}' waits for this very work; it can't be given it again"
+    if run.state.snapshot.get(CHILDREN) >= bounds.max_children:
+        return f"this run has given work to {bounds.max_children} others; it can't to any more"
+    return None
+
+
+def _prompt_of(state: CallState) -> str:
+    arguments = as_object(state.effective_arguments) or {}
+    return str(arguments["prompt"]).strip()
+
+
+def _begins(work: ChildWork, state: CallState) -> JsonObject:
+    return progress(
+        work.run_id,
+        work.thread_id,
+        work.agent_id,
+        state.call.id,
+        state.call.name,
+        "running",
+        "starts",
+    )

@@ -1,0 +1,51 @@
+"""Tools that give work to other agents: a call of one becomes a run of its own, which this call waits for."""
+
+from typing import Any
+
+from app.domain.agents import AgentSpec
+from app.domain.children import delegate_tool_name
+from app.domain.json_values import Json, as_object
+from app.domain.tool_calls import Effect, ToolDescriptor, ToolResult
+from app.runtime.ports import ToolContext
+
+SHOWN_OF_PROMPT = 100
+_PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "prompt": {
+            "type": "string",
+            "description": "What the agent is to do. It knows nothing but what stands here.",
+        }
+    },
+    "required": ["prompt"],
+    "additionalProperties": False,
+}
+
+
+class SubagentTool:
+    """Never executed: whoever carries out the call starts a child run instead."""
+
+    def __init__(self, target: AgentSpec) -> None:
+        self.target = target
+        about = target.description or target.system_prompt[:SHOWN_OF_PROMPT]
+        self._descriptor = ToolDescriptor(
+            name=delegate_tool_name(target.id),
+            description=f"Give a task to the agent {target.id!r} and get its answer. {about}".strip(),
+            parameters=_PARAMETERS,
+            effect=Effect.IDEMPOTENT,
+        )
+
+    @property
+    def descriptor(self) -> ToolDescriptor:
+        return self._descriptor
+
+    def invalid_arguments(self, arguments: Json) -> str | None:
+        given = as_object(arguments) or {}
+        prompt = given.get("prompt")
+        if not isinstance(prompt, str) or not prompt.strip():
+            return "prompt must be a string that isn't empty"
+        unknown = sorted(set(given) - {"prompt"})
+        return f"unknown: {', '.join(unknown)}" if unknown else None
+
+    async def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        return ToolResult.error(self._descriptor.name, "an agent can be given work by a run only")

@@ -1,0 +1,173 @@
+"""Backends as facts: how each status is kept, what is refused, and in which words."""
+
+import pytest
+
+from app.domain.backends import (
+    FULL,
+    REMOTE_STATELESS_TEXT,
+    Artifact,
+    AtRest,
+    BackendCancelled,
+    BackendFailed,
+    BackendOutput,
+    BackendStatus,
+    Cancellation,
+    Completed,
+    Continuation,
+    DelegateNeeds,
+    Durable,
+    OutputKind,
+    RootNeeds,
+    TimedOut,
+    Transcript,
+    WaitingAuth,
+    WaitingInput,
+    Waits,
+    display,
+    durable,
+    output_from_json,
+    output_to_json,
+    status_of_termination,
+    unsupported_delegate_features,
+    unsupported_message,
+    unsupported_root_features,
+)
+from app.domain.ids import AgentId
+from app.domain.runs import (
+    BehaviorRequested,
+    Blocked,
+    Cancelled,
+    Failed,
+    NaturalEnd,
+    RunStatus,
+    Stopped,
+    Termination,
+)
+
+ERROR = Failed("error", "whatever came with it")
+DONE, WAITING = RunStatus.DONE, RunStatus.WAITING
+
+
+def test_backend_status_timeout_is_first_class_at_runtime_boundary() -> None:
+    assert durable(TimedOut(), ERROR) == Durable(DONE, "timeout", "timeout")
+
+
+def test_backend_status_waiting_is_first_class_at_runtime_boundary() -> None:
+    kept = durable(WaitingInput("which one?"), ERROR)
+    assert kept == Durable(WAITING, "input_required", "waiting_input")
+
+
+@pytest.mark.parametrize(
+    "status, shown, kept",
+    [
+        (WaitingInput(), "waiting_input", Durable(WAITING, "input_required", "waiting_input")),
+        (WaitingAuth("x"), "waiting_auth: x", Durable(WAITING, "auth_required", "waiting_auth")),
+        (AtRest("x"), "suspended: x", Durable(WAITING, "suspended", "suspended")),
+        (BackendFailed("x"), "failed: x", Durable(DONE, "error", "failed")),
+        (BackendCancelled(), "cancelled", Durable(DONE, "cancelled", "cancelled")),
+        (TimedOut(), "timeout", Durable(DONE, "timeout", "timeout")),
+        (Completed(), "completed", Durable(DONE, "error", "done")),
+    ],
+)
+def test_each_status_is_shown_and_kept_in_its_own_words(
+    status: BackendStatus, shown: str, kept: Durable
+) -> None:
+    assert display(status) == shown
+    assert durable(status, ERROR) == kept
+
+
+@pytest.mark.parametrize(
+    "termination, reason",
+    [
+        (NaturalEnd(), "natural"),
+        (BehaviorRequested(), "behavior_requested"),
+        (Cancelled(), "cancelled"),
+        (Blocked("no"), "blocked:no"),
+        (Stopped("max_rounds"), "stopped:max_rounds"),
+    ],
+)
+def test_the_termination_counts_for_what_has_completed(
+    termination: Termination, reason: str
+) -> None:
+    assert durable(Completed(), termination).reason == reason
+
+
+@pytest.mark.parametrize(
+    "termination, status",
+    [
+        (NaturalEnd(), Completed()),
+        (BehaviorRequested(), Completed()),
+        (Cancelled("why"), BackendCancelled()),
+        (Stopped("max_rounds"), BackendFailed("stopped: max_rounds")),
+        (Blocked("no"), BackendFailed("blocked: no")),
+        (None, AtRest()),
+        (Failed("code", "it broke"), BackendFailed("it broke")),
+    ],
+)
+def test_an_end_of_our_own_loop_is_a_backends_status(
+    termination: Termination | None, status: BackendStatus
+) -> None:
+    assert status_of_termination(termination) == status
+
+
+def test_what_a_request_needs_and_isnt_offered_is_named_in_order() -> None:
+    everything = RootNeeds(decisions=True, overrides=True, frontend_tools=True, continuation=True)
+    lacking = unsupported_root_features(REMOTE_STATELESS_TEXT, everything)
+    assert lacking == ["decisions", "overrides", "frontend_tools", "continuation"]
+    assert unsupported_root_features(FULL, everything) == []
+    assert unsupported_root_features(REMOTE_STATELESS_TEXT, RootNeeds()) == []
+    assert (
+        unsupported_message(AgentId("far"), lacking)
+        == "agent 'far' backend does not support: decisions, overrides, frontend_tools, continuation"
+    )
+
+
+def test_what_a_delegation_needs_and_isnt_offered_is_named_in_order() -> None:
+    everything = DelegateNeeds(persistence=True, continuation=True)
+    assert unsupported_delegate_features(
+        REMOTE_STATELESS_TEXT, everything, keeps_children=False
+    ) == ["delegate_persistence", "continuation"]
+    assert unsupported_delegate_features(FULL, everything) == []
+
+
+def test_the_presets_offer_everything_and_nothing() -> None:
+    assert FULL.cancellation is Cancellation.COOPERATIVE_TOKEN
+    assert (FULL.decisions, FULL.overrides, FULL.frontend_tools) == (True, True, True)
+    assert (FULL.continuation, FULL.waits) == (
+        Continuation.IN_PROCESS_STATE,
+        Waits.INPUT_AND_AUTH,
+    )
+    assert (FULL.transcript, FULL.output) == (Transcript.FULL, OutputKind.TEXT_AND_ARTIFACTS)
+    least = REMOTE_STATELESS_TEXT
+    assert least.cancellation is Cancellation.NONE
+    assert (least.decisions, least.overrides, least.frontend_tools) == (False, False, False)
+    assert (least.continuation, least.waits) == (Continuation.NONE, Waits.NONE)
+    assert (least.transcript, least.output) == (Transcript.SINGLE_PROMPT, OutputKind.TEXT)
+
+
+@pytest.mark.parametrize(
+    "cancellation, token, abort",
+    [
+        (Cancellation.NONE, False, False),
+        (Cancellation.COOPERATIVE_TOKEN, True, False),
+        (Cancellation.REMOTE_ABORT, False, True),
+        (Cancellation.COOPERATIVE_TOKEN_AND_REMOTE_ABORT, True, True),
+    ],
+)
+def test_each_way_to_cancel_says_what_it_supports(
+    cancellation: Cancellation, token: bool, abort: bool
+) -> None:
+    assert cancellation.supports_cooperative_token is token
+    assert cancellation.supports_remote_abort is abort
+
+
+def test_an_output_keeps_what_it_has_and_leaves_out_the_rest() -> None:
+    output = BackendOutput(text="made", artifacts=(Artifact(id="a1", content={"n": 1}),))
+    assert output_to_json(output) == {
+        "text": "made",
+        "artifacts": [{"id": "a1", "content": {"n": 1}}],
+    }
+    assert output_from_json(output_to_json(output)) == output
+    assert output_to_json(BackendOutput()) == {}
+    assert BackendOutput().text_or("else") == "else"
+    assert BackendOutput(text="").text_or("else") == ""

@@ -1,0 +1,166 @@
+"""What must hold of every backend: whoever executes an agent, its runs are runs like any other."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from app.domain.runs import Cancelled, Done, Failed, NaturalEnd, Termination, Waiting
+from tests.support.conditions import eventually
+from tests.support.databases import Databases
+from tests.support.house import Replica, Run, of_type, replica, texts_of, types_of
+from tests.support.remotes import Remote, remote
+
+pytestmark = pytest.mark.anyio
+
+REMOTE = ["echo", "a2a", "a2a, polled", "holdfast"]
+every_kind = pytest.mark.parametrize("kind", ["local", *REMOTE])
+every_remote_kind = pytest.mark.parametrize("kind", REMOTE)
+
+
+@pytest.fixture
+async def there(kind: str, postgres: Databases, tmp_path: Path) -> AsyncIterator[Remote]:
+    async with remote(kind, postgres, tmp_path) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def house(url: str, there: Remote) -> AsyncIterator[Replica]:
+    async with replica(url, there.catalog, there.script, backends=there.backends) as opened:
+        yield opened
+
+
+async def _end_of(run: Run) -> Termination:
+    state = (await run.now()).state
+    assert isinstance(state, Done)
+    return state.termination
+
+
+@every_kind
+async def test_its_answer_is_heard_and_kept(database_url: str, there: Remote) -> None:
+    async with house(database_url, there) as here:
+        run = await here.start("say hello from afar")
+        said = await run.finished()
+        heard = "".join(event["delta"] for event in of_type(said, "text_delta"))
+        assert heard.strip() == "hello from afar"
+        assert said[-1]["result"]["response"].strip() == "hello from afar"
+        assert [text.strip() for _, text in texts_of(await run.log())] == [
+            "say hello from afar",
+            "hello from afar",
+        ]
+        assert await _end_of(run) == NaturalEnd()
+        assert types_of(said).count("step_end") == 1
+
+
+@every_kind
+async def test_its_failure_is_the_runs(database_url: str, there: Remote) -> None:
+    async with house(database_url, there) as here:
+        run = await here.start("fail no paper")
+        said = await run.finished()
+        end = await _end_of(run)
+        assert isinstance(end, Failed)
+        assert "no paper" in end.detail
+        assert said[-1]["termination"]["type"] == "error"
+
+
+@every_kind
+@pytest.mark.parametrize("words", ["ask which one?", "login at the door"])
+async def test_what_it_waits_for_is_a_ticket_whose_answer_it_gets(
+    database_url: str, there: Remote, words: str
+) -> None:
+    async with house(database_url, there) as here:
+        run = await here.start(words)
+        await run.finished()
+        assert isinstance((await run.now()).state, Waiting)
+        [ticket] = await run.tickets()
+        assert words.partition(" ")[2] in ticket.message
+        await run.decide(ticket.ticket_id, "respond", result="the red one")
+        said = await run.ended()
+        assert said[-1]["result"]["response"].strip() == "you answered: the red one"
+        assert [each.applied_at is not None for each in await run.tickets()] == [True]
+
+
+@every_kind
+async def test_a_question_survives_the_worker_that_heard_it(
+    database_url: str, there: Remote
+) -> None:
+    async with house(database_url, there) as first:
+        run = await first.start("ask which one?")
+        await run.finished()
+    async with house(database_url, there) as second:
+        run = second.same(run)
+        [ticket] = await run.tickets()
+        await run.decide(ticket.ticket_id, "respond", result="the red one")
+        said = await run.ended()
+        assert said[-1]["result"]["response"].strip() == "you answered: the red one"
+
+
+@every_kind
+async def test_a_cancel_reaches_it(database_url: str, there: Remote) -> None:
+    async with house(database_url, there) as here:
+        run = await here.start("hang")
+        await there.hanging()
+        await run.cancel("enough")
+        await run.finished()
+        assert await _end_of(run) == Cancelled("enough")
+        assert await there.aborts() == 1
+
+
+@every_remote_kind
+async def test_a_turn_under_way_is_joined_by_whoever_takes_over(
+    database_url: str, there: Remote
+) -> None:
+    async with house(database_url, there) as first, house(database_url, there) as second:
+        run = await first.start("hang")
+        await there.hanging()
+        await run.until("text_delta")
+        await first.kill()
+        await there.release()
+        said = await second.same(run).ended()
+        assert said[-1]["result"]["response"] == "still here"
+        assert await there.turns() == 1
+        assert types_of(said).count("run_start") == 1
+
+
+@every_remote_kind
+async def test_a_turn_under_way_is_handed_over_when_a_worker_stops(
+    database_url: str, there: Remote
+) -> None:
+    async with house(database_url, there) as second:
+        async with house(database_url, there) as first:
+            run = await first.start("hang")
+            await there.hanging()
+            await run.until("text_delta")
+        await there.release()
+        said = await second.same(run).ended()
+        assert said[-1]["result"]["response"] == "still here"
+        assert await there.turns() == 1
+
+
+@every_remote_kind
+async def test_what_is_said_meanwhile_is_its_next_turn(database_url: str, there: Remote) -> None:
+    async with house(database_url, there) as here:
+        first = await here.start("say one")
+        await first.finished()
+        second = await here.start("say two", thread_id=first.thread_id)
+        said = await second.finished()
+        assert said[-1]["result"]["response"].strip() == "two"
+        assert await there.turns() == 2
+
+
+@every_remote_kind
+async def test_who_is_asked_by_it_may_cancel_and_it_hears_of_that(
+    database_url: str, there: Remote
+) -> None:
+    async with house(database_url, there) as here:
+        run = await here.start("ask which one?")
+        await run.finished()
+        answer = await run.cancel("never mind")
+        assert answer.is_settled
+        assert await _end_of(run) == Cancelled("never mind")
+
+        async def aborted() -> bool:
+            return await there.aborts() == 1
+
+        await eventually(aborted)

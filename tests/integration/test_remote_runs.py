@@ -1,0 +1,167 @@
+"""Runs whose agent is executed elsewhere: the same events, checkpoints and endings as local ones."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.domain.backends import OUTPUT_KEY
+from app.domain.errors import Invalid
+from app.domain.inference import InferenceOptions
+from app.domain.runs import (
+    Cancelled,
+    Done,
+    Failed,
+    NaturalEnd,
+    Stopped,
+    Termination,
+    Waiting,
+    WaitingReason,
+)
+from app.domain.tickets import TicketKind
+from app.llm.scripted import in_order
+from tests.support.echo_backend import Echo
+from tests.support.house import Replica, Run, of_type, replica, texts_of, types_of
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def house(url: str, echo: Echo) -> AsyncIterator[Replica]:
+    async with replica(url, echo.catalog, in_order(), backends=echo.backends) as opened:
+        yield opened
+
+
+async def _end_of(run: Run) -> Termination:
+    state = (await run.now()).state
+    assert isinstance(state, Done)
+    return state.termination
+
+
+async def test_a_remote_run_says_what_a_local_one_says(database_url: str) -> None:
+    async with house(database_url, Echo()) as there:
+        run = await there.start("say hello from afar")
+        said = await run.finished()
+        assert types_of(said) == [
+            "run_created",
+            "run_start",
+            "step_start",
+            "text_delta",
+            "inference_complete",
+            "state_snapshot",
+            "step_end",
+            "state_snapshot",
+            "run_finish",
+        ]
+        assert of_type(said, "text_delta")[0]["delta"] == "hello from afar "
+        assert said[-1]["result"] == {
+            "response": "hello from afar ",
+            "status": "done",
+            "status_reason": "natural",
+            "output": {"text": "hello from afar "},
+        }
+        assert texts_of(await run.log()) == [
+            ("user", "say hello from afar"),
+            ("assistant", "hello from afar "),
+        ]
+        assert await _end_of(run) == NaturalEnd()
+        record = await run.now()
+        assert record.steps == 1
+        assert record.output.range is not None
+
+
+@pytest.mark.parametrize(
+    "words, termination, label",
+    [
+        ("fail no paper", Failed("remote_failed", "no paper"), "failed"),
+        ("cancelled", Cancelled("cancelled by the remote agent"), "cancelled"),
+        ("slow", Stopped("timeout", "the remote agent took too long"), "timeout"),
+        ("die no route", Failed("remote_unreachable", "no route"), "failed"),
+    ],
+)
+async def test_each_end_of_the_remote_is_an_end_here(
+    database_url: str, words: str, termination: Termination, label: str
+) -> None:
+    async with house(database_url, Echo()) as there:
+        run = await there.start(words)
+        said = await run.finished()
+        assert said[-1]["result"]["status"] == label
+        assert await _end_of(run) == termination
+
+
+@pytest.mark.parametrize(
+    "words, kind, reason",
+    [
+        ("ask which one?", TicketKind.INPUT, WaitingReason.USER_INPUT),
+        ("login at the door", TicketKind.AUTH, WaitingReason.TOOL_PERMISSION),
+    ],
+)
+async def test_what_the_remote_waits_for_is_a_ticket_and_the_answer_its_next_turn(
+    database_url: str, words: str, kind: TicketKind, reason: WaitingReason
+) -> None:
+    echo = Echo()
+    async with house(database_url, echo) as there:
+        run = await there.start(words)
+        said = await run.finished()
+        assert said[-1]["termination"] == {"type": "suspended"}
+        state = (await run.now()).state
+        assert isinstance(state, Waiting)
+        assert state.reason is reason
+        [ticket] = await run.tickets()
+        assert ticket.kind is kind
+        await run.decide(ticket.ticket_id, "respond", result="the red one")
+        said = await run.ended()
+        assert said[-1]["result"]["response"] == "you answered: the red one"
+        assert echo.turns[-1].is_continuation
+        assert echo.turns[-1].binding == {"task": echo.turns[0].key}
+        assert [ticket.applied_at is not None for ticket in await run.tickets()] == [True]
+
+
+async def test_artifacts_are_kept_in_the_state_of_the_run(database_url: str) -> None:
+    async with house(database_url, Echo()) as there:
+        run = await there.start("make a draft")
+        await run.finished()
+        kept = ((await run.now()).run_state or {})["extensions"][OUTPUT_KEY]
+        assert kept["artifacts"] == [
+            {"id": "a1", "name": "draft", "media_type": "text/plain", "content": "a draft"}
+        ]
+
+
+@pytest.mark.parametrize("abort_fails", [False, True])
+async def test_a_cancel_aborts_at_the_remote_and_doesnt_depend_on_it(
+    database_url: str, abort_fails: bool
+) -> None:
+    echo = Echo(abort_fails=abort_fails)
+    async with house(database_url, echo) as there:
+        run = await there.start("hang")
+        await echo.hanging.wait()
+        await run.cancel("enough")
+        await run.finished()
+        assert await _end_of(run) == Cancelled("enough")
+        assert [abort.binding for abort in echo.aborts] == [{"task": f"{run.id}:1"}]
+
+
+async def test_whoever_takes_over_joins_the_turn_that_was_accepted(database_url: str) -> None:
+    echo = Echo()
+    async with house(database_url, echo) as first, house(database_url, echo) as second:
+        run = await first.start("hang")
+        await echo.hanging.wait()
+        await first.kill()
+        echo.released.set()
+        said = await second.same(run).finished()
+        assert said[-1]["result"]["response"] == "still here"
+        assert [turn.joins for turn in echo.turns] == [False, True]
+        assert len({turn.key for turn in echo.turns}) == 1
+        assert len(of_type(said, "run_start")) == 1
+
+
+async def test_what_a_backend_lacks_is_refused_before_anything_is_written(
+    database_url: str,
+) -> None:
+    async with house(database_url, Echo()) as there:
+        with pytest.raises(Invalid) as refused:
+            await there.start("say hello", overrides=InferenceOptions(temperature=0.1))
+        assert refused.value.code == "backend_unsupported"
+        assert refused.value.facts == {"features": ["overrides"]}
+        assert "agent 'remote' backend does not support: overrides" in refused.value.detail
+        assert await there.database.hot.fetchval("SELECT count(*) FROM threads") == 0

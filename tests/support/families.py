@@ -1,0 +1,72 @@
+"""Agents that give work to others, each with turns of its own, and runs with all that comes of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.agents.catalog import Catalog
+from app.domain.ids import AgentId, CallId
+from app.domain.runs import RunRecord
+from app.llm.scripted import Call, InOrder, Script, Turn, in_order
+from app.runtime.ports import ModelRequest, Tool
+from app.storage import children
+from tests.support.conditions import eventually
+from tests.support.house import Replica, Run, an_agent, joined
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One agent: what it answers in turn, and whom it may give work to."""
+
+    turns: Sequence[Turn]
+    delegates: Sequence[str] = ()
+    tools: Sequence[Tool] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def family(**members: Member) -> tuple[Catalog, Script]:
+    """The agents, the first of which is started, and the script of them all."""
+    plays: dict[str, InOrder] = {name: in_order(*each.turns) for name, each in members.items()}
+
+    def play(request: ModelRequest) -> Turn:
+        return plays[request.system_prompt](request)
+
+    catalogs = [
+        an_agent(
+            *each.tools,
+            id=name,
+            system_prompt=name,
+            delegates=tuple(AgentId(other) for other in each.delegates),
+            **each.more,
+        )
+        for name, each in members.items()
+    ]
+    return joined(*catalogs), play
+
+
+def work_for(agent: str, prompt: str = "look it up", id: str | None = None) -> Call:
+    """A call that gives work to an agent."""
+    call_id = None if id is None else CallId(id)
+    return Call(tool=f"agent_run_{agent}", arguments={"prompt": prompt}, id=call_id)
+
+
+async def children_of(run: Run) -> list[Run]:
+    """The children of a run as it stands."""
+    async with run.replica.database.reading() as connection:
+        found = await children.of_run(connection, run.record.tenant, run.id)
+    return [Run(run.replica, record) for record in found]
+
+
+async def family_of(run: Run, size: int) -> list[Run]:
+    """The children of a run, once there are so many."""
+
+    async def look() -> list[Run] | None:
+        found = await children_of(run)
+        return found if len(found) == size else None
+
+    return await eventually(look)
+
+
+async def records_below(house: Replica, run: Run) -> list[RunRecord]:
+    async with house.database.reading() as connection:
+        return await children.below(connection, run.record.tenant, run.id)

@@ -1,0 +1,182 @@
+"""A model that does what the user's words ask for, in this process and as a provider others can reach.
+
+The words are those of `tests.support.echo_backend`: `say`, `ask`, `login`, `fail` and `hang`. What it asks, it
+asks by a tool whose calls wait for a person.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.domain.failures import FailureKind, failed
+from app.domain.ids import CallId
+from app.domain.messages import Message, Role
+from app.domain.tool_calls import ResumeMode, ToolResult
+from app.runtime.ports import (
+    CallArguments,
+    CallOpened,
+    Finished,
+    ModelChunk,
+    ModelRequest,
+    StopReason,
+    TextChunk,
+    ToolContext,
+)
+from app.tools.functions import tool
+
+ASK = "ask_person"
+
+
+@tool(name=ASK, effect="read")
+async def ask_person(question: str, ctx: ToolContext) -> ToolResult:
+    """Ask a person.
+
+    Args:
+        question: What to ask.
+    """
+    return ToolResult.suspended(
+        ASK, ctx.suspend(question, resume_mode=ResumeMode.USE_DECISION_AS_TOOL_RESULT)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What comes next of what was asked for."""
+
+    pieces: tuple[str, ...] = ()
+    question: str | None = None
+    failure: str | None = None
+    hangs: bool = False
+
+
+def plan_of(prompt: str, answers: Sequence[str]) -> Plan:
+    verb, _, rest = prompt.partition(" ")
+    if answers:
+        return Plan((f"you answered: {answers[-1].strip()}",))
+    match verb:
+        case "say":
+            return Plan(tuple(f"{word} " for word in rest.split()))
+        case "ask" | "login":
+            return Plan(question=rest)
+        case "fail":
+            return Plan(failure=rest)
+        case "hang":
+            return Plan(hangs=True)
+        case _:
+            return Plan((f"you said: {prompt}",))
+
+
+@dataclass
+class Obedience:
+    """Both faces of the model, and what a test can see of it."""
+
+    hanging: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    broken_off: int = 0
+
+    @property
+    def name(self) -> str:
+        return "obedience"
+
+    # --- in this process --------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest
+    ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
+        yield self._chunks(_plan_of_log(request.messages))
+
+    async def _chunks(self, plan: Plan) -> AsyncIterator[Sequence[ModelChunk]]:
+        if plan.failure is not None:
+            raise failed(FailureKind.INVALID_REQUEST, plan.failure)
+        if plan.question is not None:
+            call_id = CallId("c1")
+            yield [
+                CallOpened(call_id, ASK),
+                CallArguments(call_id, json.dumps({"question": plan.question})),
+            ]
+            yield [Finished(StopReason.TOOL_USE, None)]
+            return
+        if plan.hangs:
+            yield [TextChunk("still ")]
+            await self._hang()
+            yield [TextChunk("here")]
+        for piece in plan.pieces:
+            yield [TextChunk(piece)]
+        yield [Finished(StopReason.END_TURN, None)]
+
+    async def _hang(self) -> None:
+        self.hanging.set()
+        try:
+            await self.released.wait()
+        except asyncio.CancelledError:
+            self.broken_off += 1
+            raise
+
+    # --- as a provider ----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def provided(self) -> AsyncIterator[int]:
+        """An OpenAI-compatible server; its port."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            self.released.set()
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0])
+            request = json.loads(await reader.readexactly(length))
+            await self._answer(writer, _plan_of_wire(request["messages"]))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, writer: asyncio.StreamWriter, plan: Plan) -> None:
+        if plan.failure is not None:
+            body = json.dumps({"error": {"message": plan.failure, "type": "invalid_request"}})
+            writer.write(
+                b"HTTP/1.1 400 X\r\ncontent-type: application/json\r\nconnection: close\r\n"
+                + f"content-length: {len(body)}\r\n\r\n{body}".encode()
+            )
+            return
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
+        writer.write(b"connection: close\r\n\r\n")
+        if plan.question is not None:
+            function = {"name": ASK, "arguments": json.dumps({"question": plan.question})}
+            call = {"index": 0, "id": "c1", "type": "function", "function": function}
+            _say(writer, {"tool_calls": [call]})
+        if plan.hangs:
+            _say(writer, {"content": "still "})
+            await writer.drain()
+            await self._hang()
+            _say(writer, {"content": "here"})
+        for piece in plan.pieces:
+            _say(writer, {"content": piece})
+        _say(writer, {}, finish="stop" if plan.question is None else "tool_calls")
+        writer.write(b"data: [DONE]\n\n")
+        await writer.drain()
+
+
+def _say(writer: asyncio.StreamWriter, delta: dict[str, Any], finish: str | None = None) -> None:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    writer.write(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")
+
+
+def _plan_of_log(messages: Sequence[Message]) -> Plan:
+    at = max(place for place, message in enumerate(messages) if message.role is Role.USER)
+    answers = [message.text for message in messages[at:] if message.role is Role.TOOL]
+    return plan_of(messages[at].text, answers)
+
+
+def _plan_of_wire(messages: Sequence[dict[str, Any]]) -> Plan:
+    at = max(place for place, message in enumerate(messages) if message["role"] == "user")
+    answers = [message["content"] for message in messages[at:] if message["role"] == "tool"]
+    return plan_of(messages[at]["content"], answers)

@@ -1,0 +1,328 @@
+"""Remote agents for the contract of backends: each obeys the same words, by whatever way it is reached."""
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+
+from app.agents.catalog import Catalog
+from app.backends.a2a import A2AFactory
+from app.backends.holdfast import HoldfastFactory
+from app.backends.registry import Backends
+from app.domain.agents import AgentSpec
+from app.domain.endpoints import Endpoint
+from app.domain.ids import AgentId
+from app.domain.json_values import Json
+from app.llm.catalog import ModelCatalog
+from app.llm.scripted import Script, in_order
+from tests.support.databases import Databases
+from tests.support.echo_backend import Echo
+from tests.support.house import OneModel, an_agent
+from tests.support.obedience import ASK, Obedience, ask_person
+from tests.support.servers import Server, serving
+from tests.support.streams import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+_SERVES = re.compile(rb"serves on (\S+)")
+
+
+class Remote(Protocol):
+    """An agent that lives somewhere, and what a test can see of it there."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    @property
+    def backends(self) -> Backends: ...
+
+    @property
+    def script(self) -> Script | ModelCatalog: ...
+
+    async def hanging(self) -> None:
+        """Wait until it hangs."""
+
+    async def release(self) -> None:
+        """Let it go on."""
+
+    async def turns(self) -> int:
+        """How many turns it was asked for, and none twice."""
+
+    async def aborts(self) -> int: ...
+
+
+def catalog_of(endpoint: Endpoint) -> Catalog:
+    """One agent, which lives there."""
+    spec = AgentSpec(id=AgentId("remote"), endpoint=endpoint)
+    return Catalog(agents={spec.id: spec}, models={}, tools={})
+
+
+# --- in this process ------------------------------------------------------------------------------
+
+
+@dataclass
+class EchoRemote:
+    echo: Echo
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.echo.catalog
+
+    @property
+    def backends(self) -> Backends:
+        return self.echo.backends
+
+    @property
+    def script(self) -> Script:
+        return in_order()
+
+    async def hanging(self) -> None:
+        await asyncio.wait_for(self.echo.hanging.wait(), PATIENCE)
+
+    async def release(self) -> None:
+        self.echo.released.set()
+
+    async def turns(self) -> int:
+        return len({turn.key for turn in self.echo.turns})
+
+    async def aborts(self) -> int:
+        return len(self.echo.aborts)
+
+
+# --- by A2A ---------------------------------------------------------------------------------------
+
+
+class A2AServer:
+    """The real server in a process of its own, which can be killed and started again in its place."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+        self._process: asyncio.subprocess.Process | None = None
+        self.base = ""
+
+    async def start(self) -> None:
+        port = self.base.rpartition(":")[2] or "0"
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.support.a2a_server",
+            f"--port={port}",
+            *self._arguments,
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            while (found := _SERVES.search(await self._process.stdout.readline())) is None:
+                assert self._process.returncode is None, "the A2A server didn't start"
+        self.base = found[1].decode()
+
+    async def kill(self) -> None:
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+
+    async def seen(self, *, hanging: bool = False) -> dict[str, list[str]]:
+        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+            query = {"hanging": "1"} if hanging else {}
+            answer = await client.get(f"{self.base}/seen", params=query)
+        body: dict[str, list[str]] = answer.json()
+        return body
+
+    async def release(self) -> None:
+        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+            await client.post(f"{self.base}/release")
+
+
+@asynccontextmanager
+async def a2a_server(*arguments: str) -> AsyncIterator[A2AServer]:
+    server = A2AServer(*arguments)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.kill()
+
+
+@dataclass
+class A2ARemote:
+    server: A2AServer
+    options: Mapping[str, Json]
+    auth_env: str | None = None
+    timeout: float = 30.0
+    environment: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        self._backends = Backends({"a2a": A2AFactory()}, self.environment or {})
+
+    @property
+    def catalog(self) -> Catalog:
+        return catalog_of(
+            Endpoint(
+                backend="a2a",
+                url=self.server.base,
+                options={"poll_interval": 0.2, **self.options},
+                auth_env=self.auth_env,
+                timeout=self.timeout,
+            )
+        )
+
+    @property
+    def backends(self) -> Backends:
+        return self._backends
+
+    @property
+    def script(self) -> Script:
+        return in_order()
+
+    async def hanging(self) -> None:
+        await self.server.seen(hanging=True)
+
+    async def release(self) -> None:
+        await self.server.release()
+
+    async def turns(self) -> int:
+        asked = (await self.server.seen())["turns"]
+        assert len(asked) == len(set(asked)), "a turn was begun twice"
+        return len(asked)
+
+    async def aborts(self) -> int:
+        return len((await self.server.seen())["cancels"])
+
+
+# --- another Holdfast -----------------------------------------------------------------------------
+
+_AGENTS = """
+[models.obedience]
+provider = "openai"
+model = "obedience"
+base_url = "http://127.0.0.1:PORT/v1"
+api_key = "unused"
+
+[tools]
+modules = ["asking"]
+
+[agents.far]
+model = "obedience"
+tools = ["ask_person"]
+"""
+
+
+@dataclass
+class HoldfastRemote:
+    server: Server
+    model: Obedience
+
+    def __post_init__(self) -> None:
+        self._backends = Backends({"holdfast": HoldfastFactory()}, {})
+
+    @property
+    def catalog(self) -> Catalog:
+        return catalog_of(Endpoint(backend="holdfast", url=self.server.base, target="far"))
+
+    @property
+    def backends(self) -> Backends:
+        return self._backends
+
+    @property
+    def script(self) -> Script:
+        return in_order()
+
+    async def hanging(self) -> None:
+        await asyncio.wait_for(self.model.hanging.wait(), PATIENCE)
+
+    async def release(self) -> None:
+        self.model.released.set()
+
+    async def turns(self) -> int:
+        return len(await self._runs())
+
+    async def aborts(self) -> int:
+        return sum(run["outcome"] == "cancelled" for run in await self._runs())
+
+    async def _runs(self) -> list[dict[str, Any]]:
+        async with self.server.client() as client:
+            page = await client.get("/v1/runs")
+        items: list[dict[str, Any]] = page["items"]
+        return items
+
+
+@asynccontextmanager
+async def another_holdfast(databases: Databases, folder: Path) -> AsyncIterator[HoldfastRemote]:
+    """A server of ours on a database of its own."""
+    model = Obedience()
+    (folder / "asking.py").write_text(
+        f"from tests.support.obedience import {ASK}\n\n{ASK} = {ASK}\n"
+    )
+    file = folder / "agents.toml"
+    async with model.provided() as port, databases.fresh() as url:
+        file.write_text(_AGENTS.replace("PORT", str(port)))
+        async with serving(url, agents=file) as server:
+            there = HoldfastRemote(server, model)
+            yield there
+            await there.backends.aclose()
+
+
+# --- our own loop ---------------------------------------------------------------------------------
+
+
+@dataclass
+class LocalRemote:
+    """Nothing of it is remote; it obeys the same words."""
+
+    model: Obedience
+
+    @property
+    def catalog(self) -> Catalog:
+        return an_agent(ask_person)
+
+    @property
+    def backends(self) -> Backends:
+        return Backends({}, {})
+
+    @property
+    def script(self) -> ModelCatalog:
+        return OneModel(self.model)
+
+    async def hanging(self) -> None:
+        await asyncio.wait_for(self.model.hanging.wait(), PATIENCE)
+
+    async def release(self) -> None:
+        self.model.released.set()
+
+    async def turns(self) -> int:
+        raise NotImplementedError("our own loop asks its model again")
+
+    async def aborts(self) -> int:
+        return self.model.broken_off
+
+
+@asynccontextmanager
+async def remote(kind: str, databases: Databases, folder: Path) -> AsyncIterator[Remote]:
+    """A remote agent by the way in which it is reached."""
+    match kind:
+        case "local":
+            yield LocalRemote(Obedience())
+        case "holdfast":
+            async with another_holdfast(databases, folder) as far:
+                yield far
+        case "echo":
+            yield EchoRemote(Echo())
+        case "a2a":
+            async with a2a_server() as server:
+                there = A2ARemote(server, {})
+                yield there
+                await there.backends.aclose()
+        case "a2a, polled":
+            async with a2a_server("--no-streaming") as server:
+                there = A2ARemote(server, {"streaming": False})
+                yield there
+                await there.backends.aclose()
+        case _:
+            raise ValueError(kind)
