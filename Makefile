@@ -1,5 +1,6 @@
 # Holdfast: two commands. `make run` serves on http://127.0.0.1:8000, `make test` tests everything.
 # Only python3 (3.11 or newer), make and pip are needed; everything else is installed into .venv.
+# `make test-system` is for who has nginx, PgBouncer, Chromium and node as well.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,18 +9,24 @@ UV := UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 $(BIN)/uv
 RUNTIME := $(VENV)/.runtime-installed
 TESTING := $(VENV)/.testing-installed
 BENCHING := $(VENV)/.benching-installed
+CLIENTS := tests/system/clients/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check chaos bench format clean
+.PHONY: help run test test-system check chaos bench format clean
 
 help:  ## Show what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 run: $(RUNTIME)  ## Serve, with an embedded Postgres unless DATABASE_URL is set
 	@exec $(BIN)/holdfast serve
 
 test: check  ## Everything that CI runs: lint, contracts, types and all tests
 	@$(BIN)/pytest
+
+test-system: $(TESTING)  ## What needs programs from the distribution: proxies, a browser, other languages' clients
+	@$(BIN)/python -m tests.system.programs
+	@$(MAKE) --no-print-directory $(CLIENTS)
+	@$(BIN)/pytest tests/system
 
 check: $(TESTING)  ## Lint, import contracts and types only
 	@$(BIN)/ruff format --check .
@@ -37,7 +44,7 @@ format: $(TESTING)  ## Format, and mend what can be mended
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 clean:  ## Remove everything that was installed or generated here
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) tests/system/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Holdfast needs Python 3.11 or newer: make PYTHON=python3.12 run")'
@@ -51,6 +58,10 @@ $(RUNTIME): $(BIN)/uv uv.lock pyproject.toml
 $(TESTING): $(BIN)/uv uv.lock pyproject.toml
 	@$(UV) sync --quiet --frozen --inexact --all-extras --group dev
 	@touch $@ $(RUNTIME)
+
+$(CLIENTS): tests/system/clients/package-lock.json
+	@cd tests/system/clients && npm ci --silent
+	@touch $@
 
 $(BENCHING): $(TESTING)
 	@$(UV) sync --quiet --frozen --inexact --all-extras --group dev --group bench

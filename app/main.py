@@ -27,6 +27,7 @@ from app.settings import Settings
 from app.transport import errors, repetitions
 from app.transport.auth import Doorkeeper
 from app.transport.bounds import BoundedBody
+from app.transport.departure import Departure, LastAnswers
 from app.transport.given_up import GivenUp
 from app.transport.headers import require_readable
 from app.transport.openapi import declare_security
@@ -73,6 +74,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     app.state.liveness = house.liveness
     app.state.doorkeeper = door
     app.state.stream_token_ttl = settings.stream_token_ttl
+    app.state.departure = Departure()
     app.state.long_polls = LongPolls()
     app.state.stream_options = StreamOptions(
         heartbeat=settings.stream_heartbeat, send_timeout=settings.stream_send_timeout
@@ -81,6 +83,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     repetitions.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
     app.add_middleware(GivenUp)
+    app.add_middleware(LastAnswers, departure=app.state.departure)
     strictly = [Depends(require_readable), Depends(require_known_query)]
     about_runs = (runs, retries, resume, inputs, unread, explanations, lineage)
     for face in (

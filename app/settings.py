@@ -94,6 +94,12 @@ class Settings(BaseSettings):
     handover_grace: float = Field(
         5.0, ge=0, description="Time for runs to reach a safe point when the process stops."
     )
+    drain_delay: float = Field(
+        0.0,
+        ge=0,
+        description="Time between SIGTERM, when /health turns 503, and the end of service: for load "
+        "balancers to notice.",
+    )
     stream_heartbeat: float = Field(
         5.0, gt=0, le=30, description="Silence on a stream before a comment keeps it open."
     )

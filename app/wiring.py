@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 import structlog
 
@@ -51,6 +52,7 @@ from app.storage.notifications import installation
 from app.storage.outages import unusable
 from app.storage.runs import RunKey
 
+T = TypeVar("T")
 WAIT_FOR_SLOT = 1.0
 
 log = structlog.get_logger(__name__)
@@ -68,7 +70,8 @@ class House:
     desk: Desk
     worker: Worker | None
     liveness: Liveness
-    stopping: asyncio.Event
+    begin_to_rest: Callable[[], None]
+    """Take nothing new and hand over what runs, beside whatever is still to be done; leaving waits for it."""
 
 
 @asynccontextmanager
@@ -264,7 +267,8 @@ async def _furnish(
         await pulse.stop()
         await liveness.stop()
 
-    stack.push_async_callback(go_to_rest)
+    rest = _Rest(go_to_rest, background)
+    stack.push_async_callback(rest.come)
     return House(
         settings=settings,
         database=database,
@@ -274,7 +278,7 @@ async def _furnish(
         desk=desk,
         worker=worker if settings.role != "api" else None,
         liveness=liveness,
-        stopping=asyncio.Event(),
+        begin_to_rest=rest.begin,
     )
 
 
@@ -331,6 +335,36 @@ def _ages(settings: Settings) -> Ages:
     )
 
 
+class _Rest:
+    """The way to rest: gone once, from when somebody wishes it, or on leaving."""
+
+    def __init__(
+        self, go: Callable[[], Coroutine[None, None, None]], beside: "_Background"
+    ) -> None:
+        self._go = go
+        self._beside = beside
+        self._way: asyncio.Task[Exception | None] | None = None
+
+    def begin(self) -> None:
+        if self._way is None:
+            self._way = self._beside.finish(self._walk())
+
+    async def come(self) -> None:
+        if self._way is None:
+            await self._go()
+            return
+        await asyncio.wait({self._way})
+        if not self._way.cancelled() and (error := self._way.result()) is not None:
+            raise error
+
+    async def _walk(self) -> Exception | None:
+        try:
+            await self._go()
+        except Exception as error:  # noqa: BLE001  raised on leaving; the house stands until then
+            return error
+        return None
+
+
 class _Background:
     """Tasks that live as long as the house; they are cancelled when it is left."""
 
@@ -360,6 +394,10 @@ class _Background:
                 raise
 
         self._started.append(self._tasks.create_task(watched()))
+
+    def finish(self, work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
+        """Work that is seen through to its end."""
+        return self._tasks.create_task(work)
 
     def every(self, seconds: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
         async def now_and_then() -> None:

@@ -10,7 +10,7 @@ from app.api.schemas.common import Answer
 from app.domain.errors import Reason
 from app.storage.database import CANNOT_CONNECT, DATABASE_AWAY, Database
 from app.storage.outages import reason_of
-from app.transport.deps import DeskDep, LivenessDep
+from app.transport.deps import DepartureDep, DeskDep, LivenessDep
 
 PATIENCE = 2.0
 """Probes are less patient than people."""
@@ -19,19 +19,25 @@ router = APIRouter(tags=["operations"])
 
 
 class Health(Answer):
-    status: Literal["healthy", "unhealthy"]
+    status: Literal["healthy", "unhealthy", "draining"]
     components: dict[str, str]
 
 
 @router.head("/health", include_in_schema=False)
 @router.get("/health", responses={503: {"model": Health, "description": "Not ready"}})
-async def is_ready(desk: DeskDep, liveness: LivenessDep, response: Response) -> Health:
-    """Whether this process can serve: 503, and why, when the database doesn't answer or takes no writes."""
+async def is_ready(
+    desk: DeskDep, liveness: LivenessDep, departure: DepartureDep, response: Response
+) -> Health:
+    """Whether this process can serve: 503, and why, when the database doesn't answer or takes no writes,
+    and when it is stopping."""
     reason = await _missing(desk.database) or liveness.missed
-    if reason is None:
-        return Health(status="healthy", components={"database": "ok"})
-    response.status_code = 503
-    return Health(status="unhealthy", components={"database": reason.value})
+    if reason is not None:
+        response.status_code = 503
+        return Health(status="unhealthy", components={"database": reason.value})
+    if departure.is_announced:
+        response.status_code = 503
+        return Health(status="draining", components={"database": "ok"})
+    return Health(status="healthy", components={"database": "ok"})
 
 
 async def _missing(database: Database) -> Reason | None:

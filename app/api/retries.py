@@ -1,6 +1,6 @@
 """Retries over HTTP: a new run in a failed one's place."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.runs import accepted
 from app.api.schemas.common import Uuid
@@ -9,7 +9,7 @@ from app.control.once import Once
 from app.control.retry import RetryRequest
 from app.dispatch.launch import retry_run
 from app.domain.ids import RunId
-from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
+from app.transport.deps import DeskDep, PrincipalDep, WorkerDep, require_staying
 from app.transport.headers import traceparent
 from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
@@ -21,8 +21,14 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
     "/{run_id}/retry",
     status_code=202,
     responses=refusals(
-        "run_not_found", "run_not_finished", "not_retryable", "queue_full", "agent_not_found"
+        "run_not_found",
+        "run_not_finished",
+        "not_retryable",
+        "queue_full",
+        "agent_not_found",
+        "draining",
     ),
+    dependencies=[Depends(require_staying)],
 )
 async def retry_a_run(
     run_id: Uuid,

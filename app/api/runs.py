@@ -43,6 +43,7 @@ from app.transport.deps import (
     StreamOptionsDep,
     StreamToken,
     WorkerDep,
+    require_staying,
     stream_reader,
 )
 from app.transport.headers import (
@@ -82,8 +83,10 @@ Wait = Annotated[int | None, Query(ge=0, le=MOST_WAIT, description="Seconds to w
             "backend_unsupported",
             "message_empty",
             "message_too_large",
+            "draining",
         ),
     },
+    dependencies=[Depends(require_staying)],
 )
 async def start_a_run(
     body: StartIn,

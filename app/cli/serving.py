@@ -71,8 +71,16 @@ async def serve(settings: Settings, stop: Stop) -> None:
                 on_started=lambda: typer.echo(banner.of_server(house, door, listener)),
             )
 
+            loop = asyncio.get_running_loop()
+
             def leave() -> None:
                 muffler.expect_the_end()
+                app.state.departure.announce()
+                house.begin_to_rest()
+                loop.call_later(settings.drain_delay, close)
+
+            def close() -> None:
+                app.state.departure.begin()
                 app.state.stream_options.cut_streams()
                 app.state.long_polls.give_up()
                 server.handle_exit(signal.SIGTERM, None)

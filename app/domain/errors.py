@@ -23,6 +23,7 @@ HoldfastError
 ├── InferenceFailed         a model didn't answer
 ├── StateError              a key, an update or a stored value that the state can't take
 ├── PluginFailed            a plugin's hook raised, or asked for what its phase doesn't offer
+├── OutputOverflow          a tool shows more than can be saved, and doesn't wait
 └── OwnershipLost           this worker no longer owns the run: stop, write nothing
 """
 
@@ -145,6 +146,14 @@ class DatabaseBusy(DatabaseAway):
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail, Reason.BUSY)
+
+
+class OutputOverflow(HoldfastError):
+    def __init__(self) -> None:
+        super().__init__(
+            "the call shows more than can be saved at the moment: its tasks should `await ctx.room()` "
+            "between pieces"
+        )
 
 
 class OwnershipLost(HoldfastError):

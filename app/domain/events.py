@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-from app.domain.json_values import Json, JsonObject
+from app.domain.json_values import Json, JsonObject, compact
 
 # --- control: said by commands --------------------------------------------------------------------
 
@@ -416,6 +416,8 @@ TICKET_EVENTS = frozenset(
     )
 )
 """What a thread says when something may have become of a ticket: a cancel voids those that are open."""
+TOOL_OUTPUT = (ToolCallStreamDelta, ActivitySnapshot, ActivityDelta)
+"""What tools show before their result is there."""
 DELTA_EVENTS = frozenset(
     event.event_type for event in (TextDelta, ReasoningDelta, ToolCallDelta, ToolCallStreamDelta)
 )
@@ -430,6 +432,25 @@ def event_fields(event: AgentEvent | TicketEvent) -> dict[str, Any]:
 
 LARGEST_DELTA = 65_536
 """Characters of a delta that others are joined to: clients' parsers bound what an event may hold."""
+
+
+def size_of(event: AgentEvent) -> int:
+    """Bytes that an event holds, of those that a model or a tool may make as long and as many as it likes."""
+    match event:
+        case TextDelta() | ReasoningDelta() | ToolCallStreamDelta():
+            return _bytes_of(event.delta)
+        case ToolCallDelta():
+            return _bytes_of(event.args_delta)
+        case ActivitySnapshot():
+            return _bytes_of(compact(event.content))
+        case ActivityDelta():
+            return _bytes_of(compact(event.patch))
+        case _:
+            return 0
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def merged(first: AgentEvent, second: AgentEvent) -> AgentEvent | None:

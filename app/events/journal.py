@@ -4,24 +4,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Said
-from app.domain.errors import OwnershipLost
-from app.domain.events import (
-    ActivitySnapshot,
-    AgentEvent,
-    ReasoningDelta,
-    StepStart,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStreamDelta,
-    merged,
-)
+from app.domain.errors import OutputOverflow, OwnershipLost
+from app.domain.events import TOOL_OUTPUT, AgentEvent, StepStart, merged, size_of
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.domain.json_values import compact
 
 MOST_WAITING = 1_000_000
-"""Characters that may wait for a commit before the run has to wait too."""
+"""Bytes that may wait for a commit before the run has to wait too."""
+MOST_OF_TOOLS = 8 * MOST_WAITING
+"""Bytes that may wait when a tool shows more: it has had the chance to wait, and didn't take it."""
 PER_EVENT = 200
-"""Characters that an event counts for, whatever is in it."""
+"""Bytes that an event counts for, whatever is in it."""
 
 
 class Journal:
@@ -61,8 +53,10 @@ class Journal:
         """A checkpoint is about to take what is pending: don't flush it."""
 
     def say(self, event: AgentEvent, step: int | None) -> None:
+        if self._waiting > MOST_OF_TOOLS and isinstance(event, TOOL_OUTPUT):
+            raise OutputOverflow
         pending = self._pending
-        self._waiting += _length(event)
+        self._waiting += size_of(event)
         if pending and pending[-1].step == step:
             joined = merged(pending[-1].event, event)
             if joined is not None:
@@ -115,7 +109,7 @@ class Journal:
 
     def put_back(self, taken: Sequence[Said]) -> None:
         self._pending[:0] = taken
-        self._waiting += sum(PER_EVENT + _length(said.event) for said in taken)
+        self._waiting += sum(PER_EVENT + size_of(said.event) for said in taken)
 
     def flush_begins(self) -> None:
         self._flushed.clear()
@@ -129,16 +123,3 @@ class Journal:
         self.lost.set()
         self._drained.set()
         self._on_lost()
-
-
-def _length(event: AgentEvent) -> int:
-    """What an event holds, of those that a model or a tool may make as long and as many as it likes."""
-    match event:
-        case TextDelta() | ReasoningDelta() | ToolCallStreamDelta():
-            return len(event.delta)
-        case ToolCallDelta():
-            return len(event.args_delta)
-        case ActivitySnapshot():
-            return len(compact(event.content))
-        case _:
-            return 0

@@ -137,6 +137,9 @@ async def _no_messages() -> Sequence[str]:
     return ()
 
 
+async def _always_room() -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """What a tool may know, say and change while it runs. A parameter annotated with it receives it.
@@ -165,6 +168,9 @@ class ToolContext:
     tasks: Tasks | None = None
     """The run's tasks; a task has none itself."""
     inbox: Callable[[], Awaitable[Sequence[str]]] = _no_messages
+    room: Callable[[], Awaitable[None]] = _always_room
+    """Waits until what was shown is saved, or nearly. A tool is held up by itself where it awaits something,
+    a plain function where it shows something; tasks that a tool has begun await this between pieces."""
 
     async def messages(self) -> Sequence[str]:
         """What the agent has sent to this background task since it last looked."""

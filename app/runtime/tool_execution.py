@@ -1,10 +1,12 @@
 """One call in the hands of its tool: tried again where that is safe, its wishes for the state kept apart."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import structlog
 
 from app.clock import pause
+from app.domain.errors import OwnershipLost
 from app.domain.ids import CallId
 from app.domain.json_values import Json, as_object
 from app.domain.tickets import Ticket
@@ -74,11 +76,17 @@ async def _try(
     snapshot: Snapshot,
     resumption: Resumption | None,
 ) -> Executed:
+    async def room() -> None:
+        # Whoever has lost the run is broken off; until then its tool needn't know.
+        with suppress(OwnershipLost):
+            await run.events.room()
+
     changes: list[Change] = []
     context = replace(
         context_for(run, state, snapshot, resumption),
         change=lambda change: changes.append(run.state.checked(change)),
         tasks=run.tasks,
+        room=room,
     )
     try:
         result = await tool.execute(as_object(state.effective_arguments) or {}, context)

@@ -92,15 +92,25 @@ async def next_seq(connection: Connection, tenant: Tenant, thread_id: ThreadId) 
     return (await connection.execute(statement)).scalar_one_or_none() or 1
 
 
+LARGEST_STRETCH = 250_000
+"""Bytes of events that are read at once, or one event: what a reader that takes nothing is held in."""
+
 _READ = """
 SELECT coalesce(h.next_seq, 1) - 1 AS head, coalesce(h.pruned_to, 0) AS pruned_to, e.seq, e.from_seq,
-    e.run_id, e.step, e.ts, e.event_type, e.body
+    e.run_id, e.step, e.ts, e.event_type, e.body, e.is_cut
 FROM (SELECT 1) AS one
 LEFT JOIN event_heads h ON h.tenant = $1 AND h.thread_id = $2
 LEFT JOIN LATERAL (
-    SELECT * FROM events
-    WHERE tenant = $1 AND thread_id = $2 AND seq > $3 AND ($4::uuid IS NULL OR run_id = $4)
-    ORDER BY seq LIMIT $5
+    SELECT *, bytes >= $6 AS is_cut
+    FROM (
+        SELECT *, sum(octet_length(body)) OVER (ORDER BY seq) AS bytes
+        FROM (
+            SELECT * FROM events
+            WHERE tenant = $1 AND thread_id = $2 AND seq > $3 AND ($4::uuid IS NULL OR run_id = $4)
+            ORDER BY seq LIMIT $5
+        ) AS next_ones
+    ) AS measured
+    WHERE bytes - octet_length(body) < $6
 ) AS e ON true
 ORDER BY e.seq
 """
@@ -128,7 +138,7 @@ async def read_after(
     limit: int = 500,
 ) -> Stretch:
     """The next events of a thread, or of one run of it, and the head of the same instant."""
-    rows = await pool.fetch(_READ, tenant, thread_id, after, run_id, limit)
+    rows = await pool.fetch(_READ, tenant, thread_id, after, run_id, limit, LARGEST_STRETCH)
     found = tuple(
         LoggedEvent(
             seq=row["seq"],
@@ -142,7 +152,8 @@ async def read_after(
         for row in rows
         if row["seq"] is not None
     )
-    return Stretch(found, rows[0]["head"], rows[0]["pruned_to"], len(found) == limit)
+    is_full = len(found) == limit or bool(rows[-1]["is_cut"])
+    return Stretch(found, rows[0]["head"], rows[0]["pruned_to"], is_full)
 
 
 _HAS_ITS_BEGINNING = """

@@ -10,17 +10,20 @@ from typing import Any
 
 from app.domain.events import AgentEvent
 from app.runtime.ports import ToolContext
+from app.tools.pacing import Room, ThreadVoice, paced
 from app.tools.threads import ToolThreads
 
 _threads = ToolThreads(limit=32)
 
 
-async def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+async def call(function: Callable[..., Any], values: Mapping[str, Any], room: Room) -> Any:
     """What the function returns; a plain one can't block the loop."""
     if inspect.iscoroutinefunction(function):
-        return await function(**values)
+        return await paced(function(**values), room)
     returned = await _threads.run(partial(function, **values))
-    # A plain function that wraps an async one.
+    if inspect.iscoroutine(returned):
+        # A plain function that wraps an async one.
+        return await paced(returned, room)
     return await returned if inspect.isawaitable(returned) else returned
 
 
@@ -35,11 +38,13 @@ def heard_until_over(context: ToolContext) -> ToolContext:
         if not over.is_set():
             context.say(event)
 
+    from_threads = ThreadVoice(deliver, context.room, over, loop)
+
     def say(event: AgentEvent) -> None:
         if threading.get_ident() == home:
             deliver(event)
-        elif not over.is_set():
-            loop.call_soon_threadsafe(deliver, event)
+        else:
+            from_threads.say(event)
 
     return replace(context, say=say, over=over)
 

@@ -69,7 +69,7 @@ class FunctionTool(Generic[P, R]):
         values |= dict.fromkeys(self.parameters.context_names, context)
         try:
             async with asyncio.timeout(timeout) as deadline:
-                returned = await call(self.function, values)
+                returned = await call(self.function, values, context.room)
         except InvalidArguments:
             raise
         except asyncio.CancelledError:

@@ -80,7 +80,9 @@ async def ask(
     patience = descriptor.timeout or PATIENCE
     try:
         async with asyncio.timeout(patience) as deadline:
-            answer = await call(reconciler.function, reconciler.values(arguments, heard))
+            answer = await call(
+                reconciler.function, reconciler.values(arguments, heard), context.room
+            )
     except asyncio.CancelledError:
         if is_being_cancelled():
             raise

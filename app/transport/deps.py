@@ -14,6 +14,7 @@ from app.domain.errors import Forbidden
 from app.domain.ids import RunId, ThreadId
 from app.domain.principals import Principal
 from app.transport.auth import Doorkeeper
+from app.transport.departure import Departure
 from app.transport.polls import LongPolls
 from app.transport.sse import StreamOptions
 
@@ -48,6 +49,16 @@ async def _long_polls(request: Request) -> LongPolls:
     return polls
 
 
+async def _departure(request: Request) -> Departure:
+    departure: Departure = request.app.state.departure
+    return departure
+
+
+async def require_staying(request: Request) -> None:
+    """Refuses what would begin at a server that is closing."""
+    (await _departure(request)).refuse_beginnings()
+
+
 async def principal_behind(request: Request) -> Principal:
     headers = request.headers
     door = await _doorkeeper(request)
@@ -57,6 +68,7 @@ async def principal_behind(request: Request) -> Principal:
 DeskDep = Annotated[Desk, Depends(_desk)]
 WorkerDep = Annotated[Worker | None, Depends(_worker)]
 LivenessDep = Annotated[Liveness, Depends(_liveness)]
+DepartureDep = Annotated[Departure, Depends(_departure)]
 DoorkeeperDep = Annotated[Doorkeeper, Depends(_doorkeeper)]
 LongPollsDep = Annotated[LongPolls, Depends(_long_polls)]
 StreamOptionsDep = Annotated[StreamOptions, Depends(_stream_options)]

@@ -76,6 +76,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "response_schema_violation": (422, "the result isn't what was asked for"),
     "remember_not_allowed": (422, "this answer can't be remembered"),
     # --- on our side ---
+    "draining": (503, "this server is stopping; another one takes the start"),
     "database_unavailable": (503, "the database doesn't answer; try again in a moment"),
 }
 

@@ -25,14 +25,16 @@ HEARTBEAT = b": heartbeat\n\n"
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StreamOptions:
     heartbeat: float
     send_timeout: float
     open_streams: "set[EventStream]" = field(default_factory=set)
+    is_cutting: bool = False
 
     def cut_streams(self) -> None:
-        """The server stops: clients shall come back, here or elsewhere."""
+        """The server stops: clients shall come back, here or elsewhere. So shall those who come now."""
+        self.is_cutting = True
         for stream in list(self.open_streams):
             stream.cut()
 
@@ -78,6 +80,9 @@ class EventStream(EventSourceResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._options.open_streams.add(self)
+        if self._options.is_cutting:
+            # Begun all the same: an EventSource comes back after a break, and gives up at a refusal.
+            self._life = asyncio.timeout(0)
         try:
             async with self._life, asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(self._watch(receive))

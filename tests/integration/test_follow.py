@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from app.domain.checkpoints import Said
 from app.domain.decisions import Action, Answer, Decision
 from app.domain.errors import Gone
 from app.domain.events import RunStart, TextDelta
@@ -12,6 +13,7 @@ from app.events.follow import check_cursor, newest, read_page
 from app.events.hub import LARGEST_BACKLOG
 from app.storage import decisions, events, hot, tickets
 from app.storage.database import Database
+from app.storage.events import Entry
 from app.storage.notifications import listen
 from tests.support.following import NOW, come_to_rest, following, log_unheard, say, scope_of
 from tests.support.stored_runs import (
@@ -219,6 +221,43 @@ async def test_pages_follow_each_other(database: Database) -> None:
     last, no_more = await read_page(database.hot, scope, 3, 3)
     assert [frame.seq for frame in (*first, *last)] == [1, 2, 3, 4, 5]
     assert (more, no_more) == (True, False)
+
+
+@pytest.mark.parametrize("pieces", [3, 4, 5])
+async def test_large_events_are_read_a_few_at_a_time(database: Database, pieces: int) -> None:
+    """Whoever is held up by its client holds no more of them, and misses none at the borders."""
+    run = await running(database.hot)
+    bodies = [body_of(events.LARGEST_STRETCH // pieces) for _ in range(3 * pieces)]
+    flush = hot.Flush(run.tenant, run.thread_id, run.id, 1, bodies)
+    assert await hot.flush(database.hot, [flush], NOW())
+    read: list[list[int]] = []
+    after, more = 0, True
+    while more:
+        frames, more = await read_page(database.hot, scope_of(run), after, 500)
+        read.append([frame.seq for frame in frames])
+        after = frames[-1].seq if frames else after
+    assert sum(read, []) == list(range(1, 3 * pieces + 2))
+    assert max(map(len, read)) <= pieces + 1
+    async with writing(database) as voices:
+        async with following(database, voices, scope_of(run)) as reader:
+            assert await reader.until(3 * pieces + 1) == sum(read, [])
+
+
+async def test_an_event_larger_than_a_stretch_is_read_alone(database: Database) -> None:
+    run = await running(database.hot)
+    bodies = [body_of(2 * events.LARGEST_STRETCH) for _ in range(2)]
+    flush = hot.Flush(run.tenant, run.thread_id, run.id, 1, bodies)
+    assert await hot.flush(database.hot, [flush], NOW())
+    first, more = await read_page(database.hot, scope_of(run), 1, 500)
+    last, _ = await read_page(database.hot, scope_of(run), 2, 500)
+    assert [[frame.seq for frame in frames] for frames in (first, last)] == [[2], [3]]
+    assert more
+
+
+def body_of(size: int) -> Entry:
+    """A delta whose stored body has exactly this many bytes."""
+    empty = events.entry(Said(TextDelta(""), 1))
+    return events.entry(Said(TextDelta("x" * (size - len(empty.body))), 1))
 
 
 # --- between processes ----------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The database goes away and comes back: runs wait for it, and none of them is blamed for it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from threading import Thread
 from typing import Any
 
@@ -12,10 +13,14 @@ from structlog.testing import capture_logs
 
 from app.dispatch.bench import ClaimedRun
 from app.domain.errors import DatabaseAway
+from app.domain.ids import CallId
 from app.domain.runs import RunStatus
-from app.llm.scripted import Gate, in_order, turn
+from app.events.journal import MOST_WAITING
+from app.llm.scripted import Call, Gate, in_order, turn
+from app.runtime.ports import Tool, ToolContext
 from app.storage import hot
 from app.storage.database import Database, DatabaseOptions
+from app.tools.functions import tool
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding
 from tests.support.house import PATIENCE, an_agent, of_type, replica, texts_of
@@ -33,9 +38,9 @@ async def way(database_url: str) -> AsyncIterator[Forwarder]:
         yield forwarder
 
 
-async def logged(logs: Sequence[Mapping[str, Any]], event: str) -> None:
+async def logged(logs: Sequence[Mapping[str, Any]], event: str, times: int = 1) -> None:
     async def look() -> bool:
-        return any(entry["event"] == event for entry in logs)
+        return [entry["event"] for entry in logs].count(event) >= times
 
     await eventually(look)
 
@@ -74,6 +79,64 @@ async def test_a_result_that_came_meanwhile_is_kept(way: Forwarder) -> None:
         await run.finished()
         assert texts_of(await run.log())[2:] == [("tool", "probe did it"), ("assistant", "done")]
     assert len(probe.handed) == 1
+
+
+PIECE = "x" * 10_000
+PIECES = 800
+
+
+class Chatty:
+    """A tool that shows eight megabytes, once it may, without looking whether anybody can keep up."""
+
+    def __init__(self) -> None:
+        self.shown = 0
+        self.go = threading.Event()
+
+    def show(self, ctx: ToolContext) -> None:
+        ctx.stream_output(PIECE)
+        self.shown += 1
+
+    def as_coroutine(self) -> Tool:
+        async def chatty(ctx: ToolContext) -> str:
+            self.show(ctx)
+            await asyncio.to_thread(self.go.wait)
+            while self.shown < PIECES:
+                self.show(ctx)
+                await asyncio.sleep(0)  # noqa: TID251  as any tool awaits something now and then
+            return "shown"
+
+        return tool(effect="read")(chatty)
+
+    def as_function(self) -> Tool:
+        def chatty(ctx: ToolContext) -> str:
+            self.show(ctx)
+            self.go.wait()
+            while self.shown < PIECES:
+                self.show(ctx)
+            return "shown"
+
+        return tool(effect="read")(chatty)
+
+
+@pytest.mark.parametrize("made", [Chatty.as_coroutine, Chatty.as_function])
+async def test_a_tool_that_shows_much_meanwhile_waits(
+    way: Forwarder, made: Callable[[Chatty], Tool]
+) -> None:
+    chatty = Chatty()
+    script = in_order(turn(Call(tool="chatty", id=CallId("c1"))), turn("done"))
+    async with replica(way.url, an_agent(made(chatty)), script) as house:
+        run = await house.start()
+        await run.until("tool_call_stream_delta")
+        with capture_logs() as logs:
+            await way.block()
+            chatty.go.set()
+            await logged(logs, "flush_retried", times=4)
+            shown = chatty.shown * len(PIECE)
+        await way.open()
+        said = await run.finished()
+    assert shown < 3 * MOST_WAITING, "one flush under way, and as much again behind it"
+    output = "".join(one["delta"] for one in of_type(said, "tool_call_stream_delta"))
+    assert output == PIECES * PIECE
 
 
 async def test_a_run_that_could_not_be_loaded_is_let_go_and_no_loss(way: Forwarder) -> None:

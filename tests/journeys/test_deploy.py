@@ -62,8 +62,8 @@ async def test_an_open_message_is_said_again_by_the_other(client: Client, leavin
         await stream.until("text_delta", 5)
         began = monotonic()
         await told_to_go(leaving, stream)
-        heard = await heard_on(client, stream)
         await goes_in_time(leaving, began)
+        heard = await heard_on(client, stream)
     assert [event["seq"] for event in heard] == list(range(1, len(heard) + 1))
     assert types_of(heard).count("stream_reset") == 1
     assert types_of(heard).count("run_start") == 1
@@ -82,8 +82,8 @@ async def test_a_tool_that_is_nearly_done_is_waited_for(
         began = monotonic()
         await told_to_go(leaving, stream)
         effects.release()
-        heard = await heard_on(client, stream)
         await goes_in_time(leaving, began)
+        heard = await heard_on(client, stream)
     assert heard[-1]["termination"]["type"] == "natural_end"
     assert len(effects.lines) == 1
 

@@ -101,6 +101,10 @@ class Server(Running):
 
     base = ""
 
+    @property
+    def port(self) -> int:
+        return int(self.base.rpartition(":")[2])
+
     def client(self, key: str | None = None) -> Client:
         return Client(self.base, key)
 

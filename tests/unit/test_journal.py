@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
-from app.domain.errors import OwnershipLost
+from app.domain.errors import OutputOverflow, OwnershipLost
 from app.domain.events import (
     LARGEST_DELTA,
+    ActivityDelta,
     ActivitySnapshot,
     AgentEvent,
     ReasoningDelta,
@@ -17,7 +18,7 @@ from app.domain.events import (
     ToolCallStreamDelta,
 )
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.events.journal import MOST_WAITING, PER_EVENT, Journal
+from app.events.journal import MOST_OF_TOOLS, MOST_WAITING, PER_EVENT, Journal
 
 pytestmark = pytest.mark.anyio
 
@@ -54,14 +55,21 @@ async def has_room(journal: Journal) -> bool:
     "event, enough, too_many",
     [
         (TextDelta(PIECE), 15, 1),
+        (TextDelta("\u00e4" * (LARGEST_DELTA // 2)), 15, 1),
+        (TextDelta("\U0001f419" * LARGEST_DELTA), 3, 1),
+        (TextDelta("\ud800" * (LARGEST_DELTA // 3)), 15, 1),
         (ReasoningDelta(PIECE), 15, 1),
         (ToolCallDelta("call", PIECE), 15, 1),
         (ToolCallStreamDelta("call", "tool", PIECE), 15, 1),
         (ActivitySnapshot("call", "plan", {"steps": [PIECE]}, True), 15, 1),
+        (ActivityDelta("call", "plan", [{"op": "add", "path": "/steps/-", "value": PIECE}]), 15, 1),
         (TextDelta("word " * 20), MOST_WAITING // 100 - 100, 101),
         (StepEnd(), MOST_WAITING // PER_EVENT, 1),
     ],
-    ids=["text", "reasoning", "arguments", "output", "activity", "joined", "many"],
+    ids=[
+        *("text", "two_bytes", "four_bytes", "half_a_pair"),
+        *("reasoning", "arguments", "output", "activity", "patch", "joined", "many"),
+    ],
 )
 async def test_whoever_says_too_much_waits_until_it_is_taken(
     event: AgentEvent, enough: int, too_many: int
@@ -94,6 +102,18 @@ async def take_when_waited_for(journal: Journal, waiting: "asyncio.Task[None]") 
     await asyncio.wait({waiting}, timeout=0.01)
     assert not waiting.done(), "what was put back waits as well"
     journal.take()
+
+
+async def test_a_tool_that_never_waits_is_refused_at_last() -> None:
+    journal = a_journal()
+    output = ToolCallStreamDelta("call", "tool", PIECE)
+    for _ in range(MOST_OF_TOOLS // (LARGEST_DELTA + PER_EVENT) + 1):
+        journal.say(output, 1)
+    with pytest.raises(OutputOverflow, match=r"await ctx\.room"):
+        journal.say(output, 1)
+    journal.say(StepEnd(), 1)
+    journal.take()
+    journal.say(output, 1)
 
 
 async def test_whoever_is_not_heard_any_more_does_not_wait() -> None:

@@ -5,6 +5,7 @@ Each execution is a line in `file`. With `hold` it goes on once there is a file 
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,13 @@ async def flood(megabytes: int, ctx: ToolContext) -> str:
         ctx.stream_output("x" * 50_000)
         await asyncio.sleep(0)  # noqa: TID251  so that pieces are committed and sent as they come
     return "shown"
+
+
+@tool(effect="read")
+def doze(seconds: float) -> str:
+    """A thread that nobody can stop."""
+    time.sleep(seconds)
+    return "awake"
 
 
 def _leave_a_line(name: str, file: str, ctx: ToolContext, hold: bool) -> str:

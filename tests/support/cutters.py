@@ -1,0 +1,106 @@
+"""A way to a server on which streams break: after every so many frames, in the middle of the next."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+_FRAME = re.compile(rb"\nid: \d")
+_OVERLAP = 5
+"""One byte less than the shortest beginning of a frame: it may arrive in two pieces."""
+
+
+class Cutter:
+    """Listens on a port of its own and carries all that comes to another one of this machine and back."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.every: int | None = None
+        """Frames that a connection lives for; none is cut without it."""
+        self.cuts = 0
+        self.connections = 0
+        self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in self._open.values():
+            writer.transport.abort()
+        if self._open:
+            await asyncio.wait(self._open)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[task] = writer
+        self.connections += 1
+        try:
+            await self._carry_both_ways(reader, writer)
+        except* ConnectionError:
+            pass
+        finally:
+            writer.transport.abort()
+            del self._open[task]
+
+    async def _carry_both_ways(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        from_there, to_there = await asyncio.open_connection("127.0.0.1", self.target)
+        try:
+            async with asyncio.TaskGroup() as ways:
+                both = {
+                    ways.create_task(_pass_on(reader, to_there)),
+                    ways.create_task(self._pass_on_frames(from_there, writer)),
+                }
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                for way in both:
+                    way.cancel()
+        finally:
+            to_there.transport.abort()
+
+    async def _pass_on_frames(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        seen, overlap = 0, b""
+        while data := await reader.read(65_536):
+            window = overlap + data
+            for frame in _FRAME.finditer(window):
+                seen += 1
+                if self.every is not None and seen > self.every:
+                    self.cuts += 1
+                    writer.write(window[len(overlap) : frame.end()])
+                    await writer.drain()
+                    return
+            overlap = window[-_OVERLAP:]
+            writer.write(data)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def cutting(target: int) -> AsyncIterator[Cutter]:
+    cutter = Cutter(target)
+    await cutter.open()
+    try:
+        yield cutter
+    finally:
+        await cutter.close()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65_536):
+        writer.write(data)
+        await writer.drain()

@@ -1,0 +1,118 @@
+"""A headless Chromium that shows one page, and the address at which the page tells what it hears."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.streams import PATIENCE, Event
+from tests.system.programs import program
+
+PAGES = Path(__file__).parent / "pages"
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-port=0",
+)
+_ANSWER = b"HTTP/1.0 204 No Content\r\n\r\n"
+
+
+class Page:
+    """What the page in the browser has told so far."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.times_opened = 0
+        self.times_cut = 0
+        self.closed = False
+        self._told = asyncio.Event()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._listen, "127.0.0.1", 0)
+
+    def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+
+    async def told(self, events: int) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while len(self.events) < events:
+                self._told.clear()
+                await self._told.wait()
+
+    async def was_closed(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not self.closed:
+                self._told.clear()
+                await self._told.wait()
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower().decode()
+        length = int(head.partition("content-length:")[2].split()[0])
+        self._take(json.loads(await reader.readexactly(length)))
+        writer.write(_ANSWER)
+        await writer.drain()
+        writer.close()
+
+    def _take(self, told: dict[str, Any]) -> None:
+        if "data" in told:
+            event = json.loads(told["data"])
+            assert told["id"] == str(event["seq"])
+            self.events.append(event)
+        elif "opened" in told:
+            self.times_opened += 1
+        elif told["closed"]:
+            self.closed = True
+        else:
+            self.times_cut += 1
+        self._told.set()
+
+
+@asynccontextmanager
+async def telling() -> AsyncIterator[Page]:
+    page = Page()
+    await page.open()
+    try:
+        yield page
+    finally:
+        page.close()
+
+
+@asynccontextmanager
+async def browsing(url: str, profile: Path) -> AsyncIterator[None]:
+    """Chromium shows this page, in a profile that nobody has used before."""
+    log = profile.with_suffix(".log")
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            program("chromium"),
+            *_FLAGS,
+            f"--user-data-dir={profile}",
+            url,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        async with asyncio.timeout(PATIENCE):
+            await process.wait()

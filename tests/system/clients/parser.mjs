@@ -1,0 +1,29 @@
+// The npm package `eventsource-parser` under a fetch that comes back by the last id until nothing is left.
+import { createParser } from 'eventsource-parser';
+
+const say = (line) => process.stdout.write(JSON.stringify(line) + '\n');
+let lastId;
+let connections = 0;
+
+for (;;) {
+  const headers = { Accept: 'text/event-stream' };
+  if (lastId !== undefined) headers['Last-Event-ID'] = lastId;
+  const response = await fetch(process.argv[2], { headers });
+  if (response.status !== 200) {
+    say({ status: response.status, connections });
+    break;
+  }
+  connections += 1;
+  const parser = createParser({
+    onEvent: (event) => {
+      lastId = event.id;
+      say({ id: event.id, data: event.data });
+    },
+  });
+  try {
+    const text = new TextDecoder();
+    for await (const bytes of response.body) parser.feed(text.decode(bytes, { stream: true }));
+  } catch (error) {
+    if (error.message !== 'terminated') throw error;
+  }
+}

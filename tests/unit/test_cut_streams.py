@@ -1,0 +1,71 @@
+"""A stream that is cut breaks off, also when it begins at a server that is cutting them already."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from app.events.follow import Heard
+from app.transport.sse import RETRY, EventStream, StreamOptions
+
+pytestmark = pytest.mark.anyio
+
+
+class Silent:
+    """A source that never has anything to say."""
+
+    is_closed = False
+
+    async def frames(self) -> AsyncGenerator[Heard]:
+        await asyncio.Event().wait()
+        yield None
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def sent_of(stream: EventStream, *, until_silent: asyncio.Event) -> list[Message]:
+    """What the stream has sent when it is over."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        if message.get("body") == RETRY:
+            until_silent.set()
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    scope: dict[str, Any] = {"type": "http", "path": "/v1/runs/1/events"}
+    async with asyncio.timeout(5):
+        await stream(scope, receive, send)
+    return sent
+
+
+def broke_off(sent: list[Message]) -> bool:
+    """It has begun well, and has no end."""
+    return sent[0]["status"] == 200 and all(message["more_body"] for message in sent[1:])
+
+
+async def test_an_open_stream_breaks_off() -> None:
+    options = StreamOptions(heartbeat=60, send_timeout=60)
+    source, open_now = Silent(), asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        sending = tasks.create_task(sent_of(EventStream(source, options), until_silent=open_now))
+        await open_now.wait()
+        options.cut_streams()
+    assert broke_off(sending.result())
+    assert source.is_closed
+    assert not options.open_streams
+
+
+async def test_a_stream_that_comes_too_late_breaks_off_and_is_not_refused() -> None:
+    """An EventSource comes back after the one, and gives up at the other."""
+    options = StreamOptions(heartbeat=60, send_timeout=60)
+    options.cut_streams()
+    source = Silent()
+    assert broke_off(await sent_of(EventStream(source, options), until_silent=asyncio.Event()))
+    assert source.is_closed
