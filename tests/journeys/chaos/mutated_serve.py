@@ -24,7 +24,7 @@ from app.events import outgoing
 from app.events.outgoing import Outgoing, Transaction
 from app.storage import hot
 
-SLOW_COMMIT = 0.5
+SLOW_COMMIT = 0.3
 
 _FENCE_OF_EVENTS = "WHERE h.run_id = w.run_id AND h.attempt = w.attempt\n    ORDER BY"
 

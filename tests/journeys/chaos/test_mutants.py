@@ -24,7 +24,7 @@ def words(_: random.Random, __: str) -> str:
 
 
 def payments(_: random.Random, mark: str) -> str:
-    return f'CALLS 4 pay {{"what": "{mark}/1"}}'
+    return f'CALLS 2 pay {{"what": "{mark}/1"}}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Aim:
 
     faults: Collection[Break]
     habits: Habits
-    seconds: float = 5.0
+    seconds: float = 4.0
     found_by: Collection[str] = field(default_factory=set)
 
 

@@ -7,7 +7,7 @@ import asyncpg
 
 from app.clock import pause
 from app.storage.database import DATABASE_AWAY
-from tests.journeys.chaos.history import History, Takeover
+from tests.journeys.chaos.history import Fault, History, Takeover
 from tests.journeys.chaos.plan import Break
 
 _EVERY = 0.1
@@ -50,14 +50,23 @@ def _note_takeovers(
         then = before.get(run_id)
         if then is None or now.attempt == then.attempt or then.pid is None:
             continue
-        lost_at = _lost_at(history, then.pid)
+        lost_at = _lost_at(history, then.pid, at)
         if lost_at is not None:
             history.takeovers.append(Takeover(run_id=run_id, seconds=at - lost_at))
 
 
-def _lost_at(history: History, pid: int) -> float | None:
-    """When the process was last killed or stopped."""
+def _lost_at(history: History, pid: int, at: float) -> float | None:
+    """When the process was last killed, or stopped: one that goes on since then has lost nothing more."""
     return max(
-        (fault.began for fault in history.faults if fault.pid == pid and fault.kind in _LOSSES),
+        (
+            fault.began
+            for fault in history.faults
+            if fault.pid == pid and fault.kind in _LOSSES and not _is_back(fault, at)
+        ),
         default=None,
     )
+
+
+def _is_back(fault: Fault, at: float) -> bool:
+    is_frozen = fault.kind == Break.FREEZE.value
+    return is_frozen and fault.ended is not None and at > fault.ended + 2 * _EVERY
