@@ -131,7 +131,7 @@ async def test_a_client_whose_id_is_gone_builds_anew_and_goes_on(
 
             async def has_gone_on() -> bool:
                 page = await client.get(f"{path}/events", limit=500)
-                return page["items"][-1]["seq"] > ids[-1] + 5
+                return bool(page["items"][-1]["seq"] > ids[-1] + 5)
 
             await eventually(has_gone_on)
             await merge(shared_database_url, run_id, ids[-5], ids[-1] + 5)
