@@ -128,6 +128,12 @@ async def test_a_client_whose_id_is_gone_builds_anew_and_goes_on(
             while len(ids) < 20:
                 ids.append(int(json.loads(await process.stdout.readline())["id"]))
             cutter.every = None
+
+            async def has_gone_on() -> bool:
+                page = await client.get(f"{path}/events", limit=500)
+                return bool(page["items"][-1]["seq"] > ids[-1] + 5)
+
+            await eventually(has_gone_on)
             await merge(shared_database_url, run_id, ids[-5], ids[-1] + 5)
             said = [json.loads(line) async for line in process.stdout]
     *events, end = said

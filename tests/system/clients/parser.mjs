@@ -8,7 +8,14 @@ let connections = 0;
 for (;;) {
   const headers = { Accept: 'text/event-stream' };
   if (lastId !== undefined) headers['Last-Event-ID'] = lastId;
-  const response = await fetch(process.argv[2], { headers });
+  let response;
+  try {
+    response = await fetch(process.argv[2], { headers });
+  } catch {
+    // Nobody is there at the moment, or was until now.
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    continue;
+  }
   if (response.status !== 200) {
     say({ status: response.status, connections });
     break;
