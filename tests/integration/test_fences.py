@@ -220,6 +220,7 @@ FENCED: Mapping[str, Callable[[World], Awaitable[None]]] = {
 
 READS, CLAIMS = "reads, or locks", "gets what has no living owner"
 BEHIND, OWN, SWEEPS = "in the transaction of a fenced one, after it", "its own row", "the sweeper's"
+KEEPS = "of runs that ended long ago"
 UNFENCED: Mapping[str, str] = {
     **dict.fromkeys(
         (
@@ -267,6 +268,20 @@ UNFENCED: Mapping[str, str] = {
             "workers.remove_dead",
         ),
         SWEEPS,
+    ),
+    **dict.fromkeys(
+        (
+            "deliveries.forget_log",
+            "retention.done_with",
+            "retention.forget_inputs",
+            "retention.forget_tasks",
+            "retention.may_do",
+            "retention.merge_deltas",
+            "retention.next_finished",
+            "retention.prune_events",
+            "ticket_feed.forget",
+        ),
+        KEEPS,
     ),
 }
 """What needs no fence, and why."""
