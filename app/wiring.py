@@ -18,8 +18,8 @@ from app.backends.a2a import A2AFactory
 from app.backends.holdfast import HoldfastFactory
 from app.backends.registry import Backends
 from app.clock import SystemClock, new_id
-from app.control.children import run_errand
 from app.control.desk import Desk, Limits
+from app.control.errands import run_errand
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
 from app.dispatch.liveness import CANCEL_CHANNEL, Liveness
@@ -164,6 +164,7 @@ async def _furnish(
         ),
         announce_cancel=announce_cancel,
         heartbeat_timeout=settings.heartbeat_timeout,
+        backends=backends,
         inbox_poll=settings.log_poll,
     )
     bench = Workbench(

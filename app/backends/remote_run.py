@@ -17,7 +17,7 @@ from app.domain.checkpoints import (
     materialize_output,
 )
 from app.domain.events import AgentEvent, RunFinish, StepEnd
-from app.domain.ids import MessageId, TicketKey
+from app.domain.ids import MessageId, RunId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import LoggedMessage, Message
 from app.domain.runs import Done, MessageOutput, Running, RunRecord, Waiting, status_of
@@ -31,6 +31,17 @@ CONTEXTS = "__runtime.remote_contexts"
 """What the thread remembers of its remotes: a later run may continue there."""
 
 Standing: TypeAlias = Running | Waiting | Done
+
+
+def turn_key(run_id: RunId, steps: int) -> str:
+    """Names the turn after so many steps, whoever tries it and how often."""
+    return f"{run_id}:{steps + 1}"
+
+
+def binding_of(record: RunRecord) -> JsonObject | None:
+    """What finds the remote's side of a run, if there is one."""
+    remote = (record.run_state or {}).get("extensions", {}).get(REMOTE, {})
+    return next(iter(remote.get("targets", {}).values()), None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,8 +99,8 @@ class RemoteRun:
 
     @property
     def turn_key(self) -> str:
-        """Names the turn that comes next or is under way, whoever tries it and how often."""
-        return f"{self.record.id}:{self.steps + 1}"
+        """The turn that comes next or is under way."""
+        return turn_key(self.record.id, self.steps)
 
     @property
     def step(self) -> int | None:

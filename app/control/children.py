@@ -21,7 +21,7 @@ from app.domain.children import (
     work_from_json,
 )
 from app.domain.decisions import Action, Answer, Decision
-from app.domain.errands import Errand, ErrandKind
+from app.domain.errands import AboutChild, ChildErrand
 from app.domain.errors import Conflict, NotFound
 from app.domain.events import ActivitySnapshot, TicketDecided
 from app.domain.ids import MessageId
@@ -36,23 +36,23 @@ from app.storage import children, deliveries, runs, threads, tickets
 from app.storage.runs import RunKey
 
 
-async def run_errand(desk: Desk, errand: Errand) -> bool:
+async def run_child_errand(desk: Desk, errand: AboutChild) -> bool:
     """Carry out an errand; False when it should be tried again a little later."""
     match errand.kind:
-        case ErrandKind.START_CHILD:
+        case ChildErrand.START:
             await _start(desk, errand)
-        case ErrandKind.TELL_PARENT:
+        case ChildErrand.TELL_PARENT:
             await _tell(desk, errand)
-        case ErrandKind.CANCEL_CHILD:
+        case ChildErrand.CANCEL:
             await _cancel(desk, errand)
-        case ErrandKind.FORGET_CHILD:
+        case ChildErrand.FORGET:
             return await _forget(desk, errand)
         case _:
             assert_never(errand.kind)
     return True
 
 
-async def _start(desk: Desk, errand: Errand) -> None:
+async def _start(desk: Desk, errand: AboutChild) -> None:
     """Create the child, unless it is there or nobody waits for it any more.
 
     Its ticket is held meanwhile: a parent that ends now comes after the child, and cancels it.
@@ -102,7 +102,7 @@ def _child_of(parent: RunRecord, ticket: Ticket, work: ChildWork) -> NewRun:
     )
 
 
-async def _tell(desk: Desk, errand: Errand) -> None:
+async def _tell(desk: Desk, errand: AboutChild) -> None:
     """Show a child's standing on its parent's stream; its end is the answer that the parent waits for."""
     tenant = errand.tenant
     async with desk.outgoing.transaction() as transaction:
@@ -151,7 +151,7 @@ async def _answer(
         await children.forget(connection, tenant, parent.id, child.id)
 
 
-async def _cancel(desk: Desk, errand: Errand) -> None:
+async def _cancel(desk: Desk, errand: AboutChild) -> None:
     try:
         await cancel(
             desk, _parent(errand), errand.child_run_id, reason="Nobody waits for it any more."
@@ -160,7 +160,7 @@ async def _cancel(desk: Desk, errand: Errand) -> None:
         return
 
 
-async def _forget(desk: Desk, errand: Errand) -> bool:
+async def _forget(desk: Desk, errand: AboutChild) -> bool:
     """Remove all of a child that isn't to be kept; not before what it has begun itself is over."""
     async with desk.database.reading() as connection:
         child = await runs.get(connection, errand.tenant, errand.child_run_id)
@@ -175,5 +175,5 @@ async def _forget(desk: Desk, errand: Errand) -> bool:
     return True
 
 
-def _parent(errand: Errand) -> Principal:
+def _parent(errand: AboutChild) -> Principal:
     return Principal(errand.tenant, f"run:{errand.parent_run_id}", frozenset(Scope))

@@ -1,10 +1,11 @@
 """What every command and query works with; built once by the composition root."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app.agents.roster import Roster
+from app.backends.registry import Backends
 from app.clock import Clock
 from app.domain.ids import RunId, Tenant
 from app.events.hub import Hub
@@ -34,5 +35,6 @@ class Desk:
     limits: Limits
     announce_cancel: AnnounceCancel
     heartbeat_timeout: float
+    backends: Backends = field(default_factory=lambda: Backends({}, {}))
     inbox_poll: float = 2.0
     """Seconds after which a followed inbox is asked without a hint."""

@@ -1,23 +1,38 @@
-"""Errands: what one run has to have done about another, carried out in a transaction of that run's thread."""
+"""Errands: what a commit has to have done afterwards, about another run or at somebody else's server.
+
+Each may be done twice, or too late: whoever does it looks at how things stand by then. What concerns
+another run is done in a transaction of that run's thread.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from app.domain.ids import RunId, Tenant
 
 
-class ErrandKind(StrEnum):
-    START_CHILD = "start_child"
+class ChildErrand(StrEnum):
+    START = "start_child"
     TELL_PARENT = "tell_parent"
-    CANCEL_CHILD = "cancel_child"
-    FORGET_CHILD = "forget_child"
+    CANCEL = "cancel_child"
+    FORGET = "forget_child"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
-    """May be carried out twice, or too late: whoever does it looks at how things stand by then."""
-
-    kind: ErrandKind
+class AboutChild:
+    kind: ChildErrand
     tenant: Tenant
     parent_run_id: RunId
     child_run_id: RunId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortRemote:
+    """A run has ended whose agent lives elsewhere and hasn't been told."""
+
+    tenant: Tenant
+    run_id: RunId
+
+
+Errand: TypeAlias = AboutChild | AbortRemote
+ABORT_REMOTE = "abort_remote"

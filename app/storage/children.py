@@ -6,7 +6,7 @@ from datetime import timedelta
 from sqlalchemy import Uuid, and_, cast, func, or_, select
 
 from app.domain.children import ticket_name_of_child, work_from_json
-from app.domain.errands import Errand, ErrandKind
+from app.domain.errands import AboutChild, ChildErrand
 from app.domain.ids import RunId, Tenant
 from app.domain.runs import RunRecord, RunStatus
 from app.domain.tickets import Ticket, TicketKind, TicketStatus
@@ -41,7 +41,7 @@ async def ticket_of_child(
 async def start(connection: Connection, tenant: Tenant, ticket: Ticket) -> None:
     """Have the child that a new ticket is about started."""
     work = work_from_json(ticket.evidence or {})
-    await _send(connection, ErrandKind.START_CHILD, tenant, ticket.run_id, work.run_id)
+    await _send(connection, ChildErrand.START, tenant, ticket.run_id, work.run_id)
 
 
 async def cancel_all(connection: Connection, tenant: Tenant, parent: RunId) -> None:
@@ -51,29 +51,29 @@ async def cancel_all(connection: Connection, tenant: Tenant, parent: RunId) -> N
     )
     for evidence in (await connection.execute(statement)).scalars():
         child = work_from_json(evidence).run_id
-        await _send(connection, ErrandKind.CANCEL_CHILD, tenant, parent, child)
+        await _send(connection, ChildErrand.CANCEL, tenant, parent, child)
 
 
 async def cancel(connection: Connection, tenant: Tenant, ticket: Ticket) -> None:
     """Have the child cancelled that nobody waits for any more."""
     work = work_from_json(ticket.evidence or {})
-    await _send(connection, ErrandKind.CANCEL_CHILD, tenant, ticket.run_id, work.run_id)
+    await _send(connection, ChildErrand.CANCEL, tenant, ticket.run_id, work.run_id)
 
 
 async def tell_parent(connection: Connection, tenant: Tenant, parent: RunId, child: RunId) -> None:
     """Have a parent told that its child has ended, or come to rest."""
-    await _send(connection, ErrandKind.TELL_PARENT, tenant, parent, child)
+    await _send(connection, ChildErrand.TELL_PARENT, tenant, parent, child)
 
 
 async def forget(connection: Connection, tenant: Tenant, parent: RunId, child: RunId) -> None:
     """Have a child removed that isn't to be kept."""
-    await _send(connection, ErrandKind.FORGET_CHILD, tenant, parent, child)
+    await _send(connection, ChildErrand.FORGET, tenant, parent, child)
 
 
 async def _send(
-    connection: Connection, kind: ErrandKind, tenant: Tenant, parent: RunId, child: RunId
+    connection: Connection, kind: ChildErrand, tenant: Tenant, parent: RunId, child: RunId
 ) -> None:
-    errand = Errand(kind=kind, tenant=tenant, parent_run_id=parent, child_run_id=child)
+    errand = AboutChild(kind=kind, tenant=tenant, parent_run_id=parent, child_run_id=child)
     await deliveries.enqueue_errand(connection, errand)
 
 
@@ -120,7 +120,7 @@ async def below(connection: Connection, tenant: Tenant, run_id: RunId) -> list[R
     return found
 
 
-async def overdue(connection: Connection, *, grace: float, limit: int) -> list[Errand]:
+async def overdue(connection: Connection, *, grace: float, limit: int) -> list[AboutChild]:
     """Errands that should have been done `grace` ago and weren't; for the sweeper.
 
     A child that was never started, an end that its parent doesn't know, a child that goes on although
@@ -148,8 +148,8 @@ async def overdue(connection: Connection, *, grace: float, limit: int) -> list[E
         .limit(limit)
     )
     errands = [
-        Errand(
-            kind=ErrandKind.START_CHILD if row.id is None else ErrandKind.TELL_PARENT,
+        AboutChild(
+            kind=ChildErrand.START if row.id is None else ChildErrand.TELL_PARENT,
             tenant=Tenant(row.tenant),
             parent_run_id=RunId(row.run_id),
             child_run_id=work_from_json(row.evidence).run_id,
@@ -173,8 +173,8 @@ async def overdue(connection: Connection, *, grace: float, limit: int) -> list[E
         .limit(limit)
     )
     errands += [
-        Errand(
-            kind=ErrandKind.CANCEL_CHILD,
+        AboutChild(
+            kind=ChildErrand.CANCEL,
             tenant=Tenant(row.tenant),
             parent_run_id=RunId(row.parent_run_id),
             child_run_id=RunId(row.id),

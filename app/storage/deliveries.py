@@ -21,7 +21,7 @@ from pgqueuer.domain.settings import DBSettings
 from pgqueuer.ports.driver import Driver
 from sqlalchemy import text
 
-from app.domain.errands import Errand, ErrandKind
+from app.domain.errands import ABORT_REMOTE, AbortRemote, AboutChild, ChildErrand, Errand
 from app.domain.ids import RunId, TaskId, Tenant, ThreadId
 from app.storage.database import Connection, raw
 from app.storage.runs import RunKey
@@ -94,13 +94,18 @@ async def enqueue_task(connection: Connection, key: TaskKey) -> None:
 async def enqueue_errand(connection: Connection, errand: Errand) -> None:
     """Have some process carry out an errand once this transaction commits."""
     queries = queue_queries(AsyncpgDriver(await raw(connection)))
-    await queries.enqueue(ERRAND_ENTRYPOINT, json.dumps(asdict(errand)).encode())
+    body = asdict(errand)
+    if isinstance(errand, AbortRemote):
+        body["kind"] = ABORT_REMOTE
+    await queries.enqueue(ERRAND_ENTRYPOINT, json.dumps(body).encode())
 
 
 def delivered_errand(payload: bytes | None) -> Errand:
     body = json.loads(payload or b"{}")
-    return Errand(
-        kind=ErrandKind(body["kind"]),
+    if body["kind"] == ABORT_REMOTE:
+        return AbortRemote(tenant=Tenant(body["tenant"]), run_id=RunId(body["run_id"]))
+    return AboutChild(
+        kind=ChildErrand(body["kind"]),
         tenant=Tenant(body["tenant"]),
         parent_run_id=RunId(body["parent_run_id"]),
         child_run_id=RunId(body["child_run_id"]),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.runs import Cancelled, Done, Failed, NaturalEnd, Termination, Waiting
+from tests.support.conditions import eventually
 from tests.support.databases import Databases
 from tests.support.house import Replica, Run, of_type, replica, texts_of, types_of
 from tests.support.remotes import Remote, remote
@@ -146,3 +147,20 @@ async def test_what_is_said_meanwhile_is_its_next_turn(database_url: str, there:
         said = await second.finished()
         assert said[-1]["result"]["response"].strip() == "two"
         assert await there.turns() == 2
+
+
+@every_remote_kind
+async def test_who_is_asked_by_it_may_cancel_and_it_hears_of_that(
+    database_url: str, there: Remote
+) -> None:
+    async with house(database_url, there) as here:
+        run = await here.start("ask which one?")
+        await run.finished()
+        answer = await run.cancel("never mind")
+        assert answer.is_settled
+        assert await _end_of(run) == Cancelled("never mind")
+
+        async def aborted() -> bool:
+            return await there.aborts() == 1
+
+        await eventually(aborted)

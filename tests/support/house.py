@@ -12,9 +12,9 @@ from app.agents.roster import Roster
 from app.backends.registry import Backends
 from app.clock import SystemClock, new_id, pause
 from app.control.cancel import CancelAnswer, cancel
-from app.control.children import run_errand
 from app.control.decide import Decided, DecisionRequest
 from app.control.desk import Desk, Limits
+from app.control.errands import run_errand
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.execution import Workbench
@@ -169,6 +169,7 @@ class Replica:
             limits=Limits(),
             announce_cancel=self._announce_cancel,
             heartbeat_timeout=PATIENCE,
+            backends=backends,
         )
         bench = Workbench(
             database=database,

@@ -1,0 +1,106 @@
+"""Delegation: what an agent gets back from another one that it has given work to."""
+
+import pytest
+
+from app.domain.agents import AgentSpec
+from app.domain.ids import AgentId
+from app.domain.json_values import Json
+from app.llm.scripted import turn
+from app.runtime.plugins import Phase
+from app.tools.subagent import SubagentTool
+from tests.support.families import Member, children_of, family, work_for
+from tests.support.hooks import watching
+from tests.support.house import Run, of_type, replica
+from tests.support.probes import Probe
+
+pytestmark = pytest.mark.anyio
+
+BOSS = Member([turn(work_for("scout", id="c1")), turn("Thanks.")], delegates=["scout"])
+
+
+async def _result_of_call(run: Run) -> Json:
+    [resumed] = of_type(await run.ended(), "tool_call_resumed")
+    result: Json = resumed["result"]
+    return result
+
+
+async def test_execute_delegate_binds_plugin_runtime_context(database_url: str) -> None:
+    hooks = watching(Phase.RUN_START)
+    catalog, script = family(
+        boss=BOSS, scout=Member([turn("Blue.")], more={"plugins": [hooks.plugin]})
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        result = await _result_of_call(run)
+        assert isinstance(result, dict)
+        assert result["status"] == "completed"
+        [child] = await children_of(run)
+        assert [(view.run_id, view.agent.id) for view in hooks.seen] == [(child.id, "scout")]
+
+
+async def test_execute_delegate_returns_final_non_tool_message_after_tool_output(
+    database_url: str,
+) -> None:
+    probe = Probe()
+    catalog, script = family(
+        boss=BOSS,
+        scout=Member([turn("Let me look.", probe.call("p1")), turn("Blue.")], tools=[probe.tool]),
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        assert await _result_of_call(run) == {
+            "agent_id": "scout",
+            "status": "completed",
+            "response": "Blue.",
+            "steps": 2,
+        }
+
+
+@pytest.mark.parametrize("prompt", [None, 7, True, ["look"], "", "   "], ids=repr)
+def test_a_prompt_is_a_string_that_says_something(prompt: Json) -> None:
+    tool = SubagentTool(AgentSpec(id=AgentId("scout")))
+    assert tool.invalid_arguments({"prompt": prompt}) is not None
+    assert tool.invalid_arguments({}) is not None
+    assert tool.invalid_arguments({"prompt": "look"}) is None
+
+
+def test_the_tool_tells_whom_it_asks_and_what_for() -> None:
+    scout = AgentSpec(id=AgentId("scout"), system_prompt="You look things up. " * 20)
+    shown = SubagentTool(scout).descriptor
+    assert shown.name == "agent_run_scout"
+    assert "'scout'" in shown.description
+    assert "You look things up." in shown.description
+    assert len(shown.description) < 200
+
+
+async def test_the_parent_and_the_call_are_known_to_the_child(database_url: str) -> None:
+    catalog, script = family(boss=BOSS, scout=Member([turn("Blue.")]))
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.ended()
+        [child] = await children_of(run)
+        [begun] = of_type(await child.finished(), "run_start")
+        identity = begun["identity"]
+        assert identity["parent_run_id"] == run.id
+        assert identity["parent_thread_id"] == run.thread_id
+        assert identity["parent_tool_call_id"] == "c1"
+        assert identity["origin"] == "subagent"
+        [result] = [
+            entry.message for entry in await run.log() if entry.message.tool_call_id == "c1"
+        ][-1:]
+        assert "Blue." in result.text
+
+
+async def test_only_progress_of_known_calls_is_shown_on_the_parents_stream(
+    database_url: str,
+) -> None:
+    probe = Probe()
+    catalog, script = family(
+        boss=BOSS,
+        scout=Member([turn(probe.call("p1")), turn("Blue.")], tools=[probe.tool]),
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        shown = of_type(await run.ended(), "activity_snapshot")
+        assert {event["message_id"] for event in shown} == {"c1"}
+        assert {event["activity_type"] for event in shown} == {"tool-call-progress"}
