@@ -48,7 +48,7 @@ def is_one_sentence(failed: Finished, said: str) -> None:
         ({"HOLDFAST_ROLE": "worker"}, "run `holdfast worker`"),
         ({"DATABASE_URL": NOWHERE}, "Can't reach Postgres at 127.0.0.1:9/none"),
         ({"DATABASE_URL": "postgresql://u:secret@host:port/db"}, "can't be read"),
-        ({"DATABASE_URL": "mysql://u:secret@somewhere/else"}, "must be a Postgres URL"),
+        ({"DATABASE_URL": "mysql://u:secret@somewhere/else"}, "isn't a Postgres URL"),
         ({"HOLDFAST_AGENTS": "/nowhere/agents.toml"}, "/nowhere/agents.toml: can't be read"),
         ({"HOLDFAST_AGENTS": "NO_KEY"}, "OPENAI_API_KEY"),
     ],
