@@ -5,17 +5,8 @@ import httpx2
 from tests.support.routes import Route
 from tests.support.streams import EVENT_STREAM, start_body
 from tests.surface.everywhere import existing
-from tests.surface.scenarios import (
-    FORK,
-    INPUT,
-    INPUTS,
-    MESSAGES,
-    ONE_DECISION,
-    RETRY,
-    answers,
-    decide,
-    post,
-)
+from tests.surface.inputs import INPUT, INPUTS, MESSAGES
+from tests.surface.scenarios import FORK, ONE_DECISION, RETRY, answers, decide, post
 from tests.surface.stage import Stage, ticket_of
 
 _OF_WHAT_THERE_IS = [

@@ -1,7 +1,8 @@
 """Every answer that the document declares is given by a scenario, and nothing else is.
 
 A new code: add it to `CODES` in app/transport/refusals.py, name it in the route's `refusals(…)`, renew the
-snapshot, and add a scenario to scenarios.py; successes.py has those of the other statuses.
+snapshot, and add a scenario to scenarios.py, or to inputs.py for messages that wait; successes.py has those of
+the other statuses.
 """
 
 import ast
@@ -16,7 +17,7 @@ from app.transport.refusals import CODES
 from tests.support.databases import Databases
 from tests.support.problems import the_problem
 from tests.support.routes import Route
-from tests.surface import successes  # noqa: F401  its scenarios enter the registry
+from tests.surface import inputs, successes  # noqa: F401  their scenarios enter the registry
 from tests.surface.document import Declared, declared
 from tests.surface.everywhere import EVERYWHERE
 from tests.surface.scenarios import SCENARIOS
