@@ -107,6 +107,12 @@ async def of_a_success(stage: Stage, route: Route) -> httpx2.Response:
     return await retry(stage, await stage.done())
 
 
+@answers(f"{RETRY} 422 backend_unsupported")
+async def within_limits_that_nobody_keeps(stage: Stage, route: Route) -> httpx2.Response:
+    run = await stage.ann.ended((await stage.ann.start("far", "hello"))["run_id"])
+    return await retry(stage, run, limits={"steps": 3})
+
+
 @answers(f"{RETRY} 404 agent_not_found")
 async def by_an_agent_of_elsewhere(stage: Stage, route: Route) -> httpx2.Response:
     run = await stage.waiting("gone", 'CALL adjust {"amount": 1}', at=stage.other)
