@@ -26,6 +26,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
         "not_retryable",
         "queue_full",
         "agent_not_found",
+        "backend_unsupported",
         "draining",
     ),
     dependencies=[Depends(require_staying)],

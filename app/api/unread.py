@@ -31,7 +31,8 @@ from app.transport.repetitions import KeyDep
 
 router = APIRouter(prefix="/v1/threads/{thread_id}", tags=["threads"])
 _OF_AN_INPUT = ("thread_not_found", "input_not_found")
-_OF_A_CHANGE = (*_OF_AN_INPUT, "already_consumed", "input_retracted", "revision_mismatch")
+_OF_ONE_UNREAD = (*_OF_AN_INPUT, "already_consumed", "revision_mismatch")
+_OF_A_CHANGE = (*_OF_ONE_UNREAD, "input_retracted")
 _REVISION = r'^"\d{1,9}"$'
 
 
@@ -119,7 +120,7 @@ async def change_an_input(
     return _tagged(response, changed)
 
 
-@router.delete("/inputs/{input_id}", status_code=204, responses=refusals(*_OF_A_CHANGE))
+@router.delete("/inputs/{input_id}", status_code=204, responses=refusals(*_OF_ONE_UNREAD))
 async def take_an_input_back(
     thread_id: Uuid,
     input_id: Uuid,

@@ -400,7 +400,10 @@ def _uuid_text(value: bytes) -> str:
 
 def place_of(url: str) -> str:
     """Where a database is, without who may enter and how."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "an address that can't be read"
     hosts = [_host(one) for one in parts.netloc.rpartition("@")[2].split(",")]
     if None in hosts:
         return "an address whose port isn't a number"

@@ -16,7 +16,7 @@ from app.transport.auth import Doorkeeper, doorkeeper
 from tests.support.databases import Databases
 from tests.support.forwarders import forwarding
 from tests.support.keys import Holder, write_keys
-from tests.support.servers import serving
+from tests.support.servers import Server, serving
 from tests.support.streams import Client
 
 AGENTS = Path(__file__).with_name("agents") / "agents.toml"
@@ -37,6 +37,7 @@ class Stage:
     away: Client
     door: Doorkeeper
     database: str
+    keys: Path
 
     async def execute(self, statement: str, *values: Any) -> None:
         connection = await asyncpg.connect(self.database)
@@ -44,6 +45,10 @@ class Stage:
             await connection.execute(statement, *values)
         finally:
             await connection.close()
+
+    def leaving(self) -> contextlib.AbstractAsyncContextManager[Server]:
+        """One more server, which the caller will tell to go."""
+        return serving(self.database, agents=AGENTS, api_keys_file=self.keys)
 
     async def waiting(
         self,
@@ -119,4 +124,4 @@ async def a_stage(postgres: Databases, folder: Path) -> AsyncIterator[Stage]:
         }
         for client in clients.values():
             await stack.enter_async_context(client)
-        yield Stage(**clients, door=doorkeeper(keys, None, None), database=url)
+        yield Stage(**clients, door=doorkeeper(keys, None, None), database=url, keys=keys)

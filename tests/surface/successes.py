@@ -5,18 +5,10 @@ import httpx2
 from tests.support.routes import Route
 from tests.support.streams import EVENT_STREAM, start_body
 from tests.surface.everywhere import existing
-from tests.surface.scenarios import (
-    FORK,
-    INPUT,
-    INPUTS,
-    MESSAGES,
-    ONE_DECISION,
-    RETRY,
-    answers,
-    decide,
-    post,
-)
+from tests.surface.inputs import INPUTS, MESSAGES
+from tests.surface.scenarios import FORK, ONE_DECISION, RETRY, answers, decide, post
 from tests.surface.stage import Stage, ticket_of
+from tests.surface.unread import INPUT, REORDER, change
 
 _OF_WHAT_THERE_IS = [
     "GET /v1/runs",
@@ -132,10 +124,10 @@ async def of_more_to_read(stage: Stage, route: Route) -> httpx2.Response:
     return await route.ask(stage.ann, await existing(stage))
 
 
-@answers(f"PATCH {INPUT} 200", f"DELETE {INPUT} 204")
+@answers(f"GET {INPUT} 200", f"PATCH {INPUT} 200", f"DELETE {INPUT} 204", f"{REORDER} 200")
 async def of_a_message_that_waits(stage: Stage, route: Route) -> httpx2.Response:
     run, input_id = await stage.steered()
-    return await route.ask(stage.ann, {"thread_id": run["thread_id"], "input_id": input_id})
+    return await change(stage, route, run, input_id)
 
 
 @answers(f"{FORK} 201")

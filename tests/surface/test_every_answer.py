@@ -1,7 +1,8 @@
 """Every answer that the document declares is given by a scenario, and nothing else is.
 
 A new code: add it to `CODES` in app/transport/refusals.py, name it in the route's `refusals(…)`, renew the
-snapshot, and add a scenario to scenarios.py; successes.py has those of the other statuses.
+snapshot, and add a scenario to scenarios.py, or to inputs.py, unread.py or stopping.py if it is about that;
+successes.py has those of the other statuses.
 """
 
 import ast
@@ -16,7 +17,7 @@ from app.transport.refusals import CODES
 from tests.support.databases import Databases
 from tests.support.problems import the_problem
 from tests.support.routes import Route
-from tests.surface import successes  # noqa: F401  its scenarios enter the registry
+from tests.surface import inputs, stopping, successes, unread  # noqa: F401  they fill the registry
 from tests.surface.document import Declared, declared
 from tests.surface.everywhere import EVERYWHERE
 from tests.surface.scenarios import SCENARIOS
@@ -29,7 +30,7 @@ APP = Path(app.__file__).parent
 DECLARED = sorted(declared())
 PROMISED = {
     "POST /v1/runs": "agent_not_found thread_not_found thread_busy run_id_conflict queue_full "
-    "message_too_large body_too_large invalid_request",
+    "message_too_large body_too_large invalid_request draining",
     "GET /v1/runs/{run_id}": "run_not_found",
     "GET /v1/runs": "cursor_mismatch",
     "GET /v1/threads/{thread_id}/runs": "cursor_mismatch",
@@ -42,9 +43,15 @@ PROMISED = {
     "approver_not_allowed response_schema_violation arguments_invalid",
     "POST /v1/runs/{run_id}/cancel": "run_not_found",
     "POST /v1/runs/{run_id}/inputs": "run_not_found not_steerable run_finished",
-    "POST /v1/threads/{thread_id}/messages": "thread_not_found",
-    "PATCH /v1/threads/{thread_id}/inputs/{input_id}": "already_consumed revision_mismatch",
-    "DELETE /v1/threads/{thread_id}/inputs/{input_id}": "already_consumed",
+    "POST /v1/threads/{thread_id}/messages": "thread_not_found not_steerable",
+    "GET /v1/threads/{thread_id}/inputs": "thread_not_found",
+    "GET /v1/threads/{thread_id}/inputs/{input_id}": "thread_not_found input_not_found",
+    "PATCH /v1/threads/{thread_id}/inputs/{input_id}": "input_not_found already_consumed "
+    "revision_mismatch",
+    "DELETE /v1/threads/{thread_id}/inputs/{input_id}": "input_not_found already_consumed "
+    "revision_mismatch",
+    "POST /v1/threads/{thread_id}/inputs:reorder": "input_not_found already_consumed "
+    "revision_mismatch",
     "DELETE /v1/threads/{thread_id}": "has_children has_active_run",
     "GET /v1/runs/{run_id}/explain": "run_not_found",
     "POST /v1/stream-tokens": "scope_missing",

@@ -53,8 +53,13 @@ def test_limits_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
 
 def test_only_a_run_that_is_started_has_limits() -> None:
     limits = {"limits": {"steps": 1}}
-    with pytest.raises(ValidationError):
-        InputsIn.model_validate(SAID | limits | {"mode": "steer"})
+    for schema, mode in (
+        (InputsIn, "steer"),
+        (InputsIn, "resume_open_run"),
+        (ThreadMessagesIn, "resume_open_run"),
+    ):
+        with pytest.raises(ValidationError, match=f"`{mode}` starts none"):
+            schema.model_validate(SAID | limits | {"mode": mode})
     accepted = ThreadMessagesIn.model_validate(SAID | limits | {"mode": "steer"})
     assert accepted.wanted_limits() == {"limits": {"steps": 1}, "on_limit": "stop"}
 

@@ -81,6 +81,7 @@ def test_what_others_suffer_from_is_remembered_while_one_who_looks_would_not_see
         ("postgresql://ann@/holdfast?host=/run", "the local socket/holdfast"),
         ("postgresql://ann@[::1]:5432/holdfast", "[::1]:5432/holdfast"),
         ("postgresql://ann:secret/holdfast", "an address whose port isn't a number"),
+        ("postgresql://ann:secret@[::1/holdfast", "an address that can't be read"),
     ],
 )
 def test_a_place_is_shown_without_who_may_enter(url: str, place: str) -> None:

@@ -1,7 +1,7 @@
 """Inputs, as clients send them and see them wait."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
 from pydantic.config import JsonDict
@@ -21,6 +21,7 @@ _EXAMPLE: JsonDict = {
 
 class _Messages(Limited):
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
+    _starts_none: ClassVar = frozenset({InputMode.RESUME_OPEN_RUN})
 
     messages: list[NewMessage] = Field(min_length=1, max_length=1000)
     mode: InputMode = Field(
@@ -35,15 +36,19 @@ class _Messages(Limited):
         "409 `run_not_waiting`.",
     )
 
+    @model_validator(mode="after")
+    def _limits_are_of_a_new_run(self) -> Self:
+        if self.limits is not None and self.mode in self._starts_none:
+            raise ValueError(
+                f"`limits` are those of a run that is started, and `{self.mode.value}` starts none"
+            )
+        return self
+
 
 class InputsIn(_Messages):
     """Messages for a run that is there already, or for a new one behind it."""
 
-    @model_validator(mode="after")
-    def _limits_are_of_a_new_run(self) -> Self:
-        if self.limits is not None and self.mode is InputMode.STEER:
-            raise ValueError("`limits` are those of a run that is started, and `steer` starts none")
-        return self
+    _starts_none: ClassVar = frozenset({InputMode.STEER, InputMode.RESUME_OPEN_RUN})
 
 
 class ThreadMessagesIn(_Messages):
