@@ -171,6 +171,10 @@ async def _take_turn(run: RemoteRun, backend: Backend, answered: list[Ticket]) -
     except BackendError as error:
         log.warning("remote_failed", code=error.code, detail=error.detail)
         return await end(run, Failed(error.code, error.detail))
+    if isinstance(result.status, TimedOut):
+        # Nobody will fetch what it is still at.
+        run.binding = result.binding or run.binding
+        await _abort(run, backend)
     telemetry.steps.labels(run.spec.id).inc()
     run.told = run.next_seq - 1
     return await _settle(run, result, voice, answers, answered, monotonic() - began)

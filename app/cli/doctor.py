@@ -91,9 +91,9 @@ async def _agents(findings: _Findings, settings: Settings) -> None:
             findings.fine(f"model {spec.name}", f"no agent uses it, and it can't work: {problem}")
         elif settings.agents is None:
             findings.problem(f"model {spec.name}", problem)
-    for spec in catalog.agents.values():
-        if spec.endpoint is not None:
-            _endpoint(findings, spec.id, spec.endpoint, backends)
+    for agent in catalog.agents.values():
+        if agent.endpoint is not None:
+            _endpoint(findings, agent.id, agent.endpoint, backends)
     await models.aclose()
 
 

@@ -67,6 +67,7 @@ async def test_one_that_is_late_has_timed_out(database_url: str) -> None:
             assert isinstance(end, Stopped)
             assert end.code == "timeout"
             assert said[-1]["result"]["status"] == "timeout"
+            assert len((await server.seen())["cancels"]) == 1
 
 
 async def test_one_that_wont_stop_doesnt_keep_the_run(database_url: str) -> None:

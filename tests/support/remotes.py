@@ -136,8 +136,15 @@ class A2AServer:
         return body
 
     async def release(self) -> None:
+        await self._post("release")
+
+    async def reset(self) -> None:
+        """Nothing that was seen before counts any more."""
+        await self._post("reset")
+
+    async def _post(self, what: str) -> None:
         async with httpx.AsyncClient(timeout=PATIENCE) as client:
-            await client.post(f"{self.base}/release")
+            await client.post(f"{self.base}/{what}")
 
 
 @asynccontextmanager
