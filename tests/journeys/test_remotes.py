@@ -45,6 +45,10 @@ class Deployment:
     async def start_again(self) -> None:
         await self.start(port=int(self.server.base.rpartition(":")[2]))
 
+    @property
+    def is_alive(self) -> bool:
+        return self.server.process.returncode is None
+
     async def kill(self) -> None:
         self.server.kill()
         await self.server.gone()
@@ -66,12 +70,11 @@ async def elsewhere(postgres: Databases, agents: Path) -> AsyncIterator[Deployme
         await stack.aclose()
 
 
-@pytest.fixture
-async def here(
+@pytest.fixture(scope="module")
+async def both(
     postgres: Databases, agents: Path, far: A2AServer, elsewhere: Deployment
 ) -> AsyncIterator[tuple[Deployment, Deployment]]:
     """Two servers on one database."""
-    await far.reset()
     text = (agents.parent / "remotes.toml").read_text()
     places = {'"A2A"': far.base, '"HOLDFAST"': elsewhere.server.base}
     for name, place in places.items():
@@ -79,10 +82,22 @@ async def here(
     file = agents.parent / "placed.toml"
     file.write_text(text)
     async with AsyncExitStack() as stack, postgres.fresh() as url:
-        both = Deployment(stack, url, file), Deployment(stack, url, file)
-        await asyncio.gather(*(each.start() for each in both))
-        yield both
+        opened = Deployment(stack, url, file), Deployment(stack, url, file)
+        await asyncio.gather(*(each.start() for each in opened))
+        yield opened
         await stack.aclose()
+
+
+@pytest.fixture
+async def here(
+    both: tuple[Deployment, Deployment], far: A2AServer
+) -> tuple[Deployment, Deployment]:
+    """The two servers, both alive."""
+    await far.reset()
+    for each in both:
+        if not each.is_alive:
+            await each.start_again()
+    return both
 
 
 async def ended(client: Client, run_id: str) -> Record:
