@@ -30,16 +30,16 @@ class Agent(AgentExecutor):
     """Keeps what it was asked, for the test to look at."""
 
     def __init__(self) -> None:
-        self.released = asyncio.Event()
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew, for another test; whatever still hangs is let go."""
-        self.released.set()
         self.turns: list[str] = []
         self.cancels: list[str] = []
         self.hanging = asyncio.Event()
         self.released = asyncio.Event()
+
+    def forget(self) -> None:
+        """Begin anew, for another test; whatever still hangs is let go."""
+        self.released.set()
+        self.turns, self.cancels = [], []
+        self.hanging, self.released = asyncio.Event(), asyncio.Event()
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         words = context.get_user_input()
