@@ -73,7 +73,8 @@ def load_catalog(
             delegations = [delegate_tool_name(AgentId(agent)) for agent in entry.delegates]
             callable_ = [*entry.tools, *transfers, *delegations]
             _check_chosen(f"{key}.approval", entry.approval, callable_, problems)
-            _check_chosen(f"{key}.background", entry.background, entry.tools, problems)
+            in_background = [*entry.tools, *delegations]
+            _check_chosen(f"{key}.background", entry.background, in_background, problems)
             _check_approvers(f"{key}.approvers", entry, callable_, problems)
             _check_agents(f"{key}.handoffs", name, entry.handoffs, entries.agents, problems)
             _check_agents(f"{key}.delegates", name, entry.delegates, entries.agents, problems)

@@ -1,6 +1,7 @@
 """Agents over HTTP: what may be started."""
 
 from fastapi import APIRouter
+from pydantic import Field
 
 from app.api.schemas.common import Answer, Page
 from app.control.desk import Desk
@@ -14,13 +15,24 @@ from app.transport.refusals import refusals
 router = APIRouter(prefix="/v1/agents", tags=["agents"])
 
 
+class EndpointOut(Answer):
+    """How an agent is reached that is executed elsewhere. Where that is may be nobody's business."""
+
+    backend: str
+    target: str | None
+
+
 class AgentOut(Answer):
     id: str
     version: str
-    model: str
+    model: str = Field(description="Empty when another side executes the agent.")
+    endpoint: EndpointOut | None
     description: str
     tools: list[str]
     approval: list[str]
+    background: list[str]
+    handoffs: list[str] = Field(description="Agents that it may give its run to.")
+    delegates: list[str] = Field(description="Agents that it may give work to.")
     max_rounds: int
 
 
@@ -46,8 +58,14 @@ def _agent_out(desk: Desk, spec: AgentSpec) -> AgentOut:
         id=spec.id,
         version=desk.roster.version(spec.id),
         model=spec.model,
+        endpoint=None
+        if spec.endpoint is None
+        else EndpointOut(backend=spec.endpoint.backend, target=spec.endpoint.target),
         description=spec.description,
         tools=list(spec.tools),
         approval=list(spec.approval),
+        background=list(spec.background),
+        handoffs=list(spec.handoffs),
+        delegates=list(spec.delegates),
         max_rounds=spec.max_rounds,
     )

@@ -116,7 +116,7 @@ class HoldfastBackend:
     async def abort(self, abort: Abort) -> None:
         run_id = (abort.binding or {}).get("run_id")
         if run_id is not None:
-            body = {"reason": "The run that this one was started for was cancelled."}
+            body = {"reason": "The run that this one was started for is over."}
             await self._ask("POST", f"/v1/runs/{run_id}/cancel", body)
 
     async def aclose(self) -> None:

@@ -166,13 +166,21 @@ async def _take_turn(run: RemoteRun, backend: Backend, answered: list[Ticket]) -
         run.say(StepStart(run.new_message_id()))
     answers = [answer_as_message(ticket, run.new_message_id()) for ticket in answered]
     voice = TurnVoice(run)
+    turn = _turn(run, answers, answered)
+    run.interruption.leave_freely(turn.joins)
     began = monotonic()
     try:
         async with run.interruption.interruptible():
-            result = await backend.execute_root(_turn(run, answers, answered), voice)
+            result = await backend.execute_root(turn, voice)
     except BackendError as error:
         log.warning("remote_failed", code=error.code, detail=error.detail)
         return await end(run, Failed(error.code, error.detail))
+    finally:
+        run.interruption.leave_freely(False)
+    if isinstance(result.status, TimedOut):
+        # Nobody will fetch what it is still at.
+        run.binding = result.binding or run.binding
+        await _abort(run, backend)
     telemetry.steps.labels(run.spec.id).inc()
     run.told = run.next_seq - 1
     return await _settle(run, result, voice, answers, answered, monotonic() - began)
@@ -208,6 +216,7 @@ class TurnVoice:
         run = self.run
         run.binding, run.turn = binding, run.turn_key
         await run.save()
+        run.interruption.leave_freely(True)
 
     def text(self, delta: str) -> None:
         if delta:

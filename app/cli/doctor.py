@@ -8,11 +8,14 @@ from contextlib import asynccontextmanager
 import typer
 
 from app.agents.resolve import models_of
+from app.backends.registry import Backends
 from app.cli import environment
 from app.cli.endings import ExitCode
 from app.cli.process import Stop
 from app.cli.server import ServerAway, ServerRefused, reaching
+from app.domain.endpoints import Endpoint
 from app.domain.errors import ConfigurationError, DatabaseUnusable
+from app.domain.ids import AgentId
 from app.events.relay import WireAway
 from app.settings import Settings
 from app.storage import migrations
@@ -20,7 +23,13 @@ from app.storage.capacity import capacity, connections_of, has_statement_timeout
 from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions, place_of
 from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.transport.auth import doorkeeper, require_safe_address
-from app.wiring import load_agents, nats, require_direct_url, require_working_models
+from app.wiring import (
+    known_backends,
+    load_agents,
+    nats,
+    require_direct_url,
+    require_working_models,
+)
 
 _OF_THE_DATABASE: tuple[type[Exception], ...] = (
     ConfigurationError,
@@ -74,8 +83,9 @@ def _keys(findings: _Findings, settings: Settings) -> None:
 
 
 async def _agents(findings: _Findings, settings: Settings) -> None:
+    backends = known_backends()
     try:
-        catalog, models = load_agents(settings)
+        catalog, models = load_agents(settings, backends)
     except ConfigurationError as error:
         findings.problem("agents", str(error))
         return
@@ -94,7 +104,19 @@ async def _agents(findings: _Findings, settings: Settings) -> None:
             findings.fine(f"model {spec.name}", f"no agent uses it, and it can't work: {problem}")
         elif settings.agents is None:
             findings.problem(f"model {spec.name}", problem)
+    for agent in catalog.agents.values():
+        if agent.endpoint is not None:
+            _endpoint(findings, agent.id, agent.endpoint, backends)
     await models.aclose()
+
+
+def _endpoint(findings: _Findings, agent: AgentId, endpoint: Endpoint, backends: Backends) -> None:
+    """Nobody is called: whether the agent can be talked to as it is written down."""
+    problem = backends.problem(endpoint)
+    if problem is None:
+        findings.fine(f"agent {agent}", f"lives elsewhere, reached by {endpoint.backend}")
+    else:
+        findings.problem(f"agent {agent}", problem)
 
 
 async def _database(findings: _Findings, settings: Settings) -> None:

@@ -11,7 +11,10 @@ from app.clock import new_id
 from app.control.cancel import cancel
 from app.control.desk import Desk
 from app.control.line import queue_up
+from app.control.steer import obstacle, steer
+from app.control.tasks import end_in
 from app.control.threads import Children, delete
+from app.domain.backends import Continuation
 from app.domain.children import (
     ChildWork,
     child_request,
@@ -22,17 +25,18 @@ from app.domain.children import (
 )
 from app.domain.decisions import Action, Answer, Decision
 from app.domain.errands import AboutChild, ChildErrand
-from app.domain.errors import Conflict, NotFound
+from app.domain.errors import Conflict, NotFound, TooMany
 from app.domain.events import ActivitySnapshot, TicketDecided
-from app.domain.ids import MessageId
+from app.domain.ids import CallId, MessageId
 from app.domain.json_values import digest
 from app.domain.messages import Message, Role, Text
 from app.domain.principals import Principal, Scope
 from app.domain.runs import Done, Lineage, NewRun, RunRecord, RunStatus
+from app.domain.tasks import Task, failed, outcome_of_report
 from app.domain.tickets import Ticket, can_go_on
 from app.events.outgoing import Transaction
 from app.runtime.delegating import PROGRESS
-from app.storage import children, decisions, deliveries, runs, threads, tickets
+from app.storage import children, decisions, deliveries, runs, tasks, threads, tickets
 from app.storage.runs import RunKey
 
 
@@ -45,6 +49,8 @@ async def run_child_errand(desk: Desk, errand: AboutChild) -> bool:
             await _tell(desk, errand)
         case ChildErrand.CANCEL:
             await _cancel(desk, errand)
+        case ChildErrand.PASS_ON:
+            return await _pass_on(desk, errand)
         case ChildErrand.FORGET:
             return await _forget(desk, errand)
         case _:
@@ -55,32 +61,46 @@ async def run_child_errand(desk: Desk, errand: AboutChild) -> bool:
 async def _start(desk: Desk, errand: AboutChild) -> None:
     """Create the child, unless it is there or nobody waits for it any more.
 
-    Its ticket is held meanwhile: a parent that ends now comes after the child, and cancels it.
+    Its ticket or task is held meanwhile: a parent that ends now comes after the child, and cancels it.
     """
     tenant = errand.tenant
     async with desk.outgoing.transaction() as transaction:
         connection = transaction.connection
-        ticket = await children.ticket_of_child(
+        waiter = await children.waiter_of(
             connection, tenant, errand.parent_run_id, errand.child_run_id, hold=True
         )
         parent = await runs.get(connection, tenant, errand.parent_run_id)
-        if ticket is None or parent is None:
+        if waiter is None or parent is None or (work := _work_of(waiter)) is None:
             return
-        work = work_from_json(ticket.evidence or {})
         if await runs.get(connection, tenant, work.run_id) is not None:
             return
         await threads.create(connection, tenant, work.thread_id, parent_thread_id=parent.thread_id)
         thread = await threads.lock(connection, tenant, work.thread_id)
         if thread is None:
             raise RuntimeError(f"thread {work.thread_id} can't be created")
-        child = _child_of(parent, ticket, work)
+        child = _child_of(parent, waiter.call_id, work)
         await queue_up(desk, transaction, thread, child, deliver=True)
+        if isinstance(waiter, Task):
+            await tasks.mark_begun(connection, tenant, waiter.id, transaction.now)
+            if waiter.unread_messages:
+                await children.pass_on(connection, tenant, parent.id, work.run_id)
     telemetry.runs_started.labels(work.agent_id).inc()
 
 
-def _child_of(parent: RunRecord, ticket: Ticket, work: ChildWork) -> NewRun:
+def _work_of(waiter: children.Waiter) -> ChildWork | None:
+    """What is still to be begun; the child of a task that has begun may have been deleted since."""
+    match waiter:
+        case Ticket(evidence=evidence):
+            return work_from_json(evidence or {})
+        case Task():
+            return waiter.child if waiter.attempt == 0 else None
+        case _:
+            assert_never(waiter)
+
+
+def _child_of(parent: RunRecord, call_id: CallId | None, work: ChildWork) -> NewRun:
     """Started by whoever has started its parent: nobody can approve their own wishes by a detour."""
-    message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text(work.prompt),))
+    message = _message(work.prompt)
     return NewRun(
         tenant=parent.tenant,
         id=work.run_id,
@@ -96,14 +116,14 @@ def _child_of(parent: RunRecord, ticket: Ticket, work: ChildWork) -> NewRun:
             root_run_id=parent.lineage.root_run_id,
             parent_run_id=parent.id,
             parent_thread_id=parent.thread_id,
-            parent_call_id=ticket.call_id,
+            parent_call_id=call_id,
             depth=work.depth,
         ),
     )
 
 
 async def _tell(desk: Desk, errand: AboutChild) -> None:
-    """Show a child's standing on its parent's stream; its end is the answer that the parent waits for."""
+    """Show a child's standing on its parent's stream; its end is what the parent waits for."""
     tenant = errand.tenant
     async with desk.outgoing.transaction() as transaction:
         connection = transaction.connection
@@ -112,17 +132,50 @@ async def _tell(desk: Desk, errand: AboutChild) -> None:
             return
         await threads.lock(connection, tenant, known.thread_id)
         parent = await runs.lock(connection, tenant, errand.parent_run_id)
-        ticket = await children.ticket_of_child(
+        waiter = await children.waiter_of(
             connection, tenant, errand.parent_run_id, errand.child_run_id
         )
         child = await runs.get(connection, tenant, errand.child_run_id)
-        if parent is None or ticket is None or child is None:
+        if parent is None:
             return
-        shown = progress_of(child, ticket.call_id or "", ticket.tool_name)
-        snapshot = ActivitySnapshot(ticket.call_id or "", PROGRESS, shown, True)
-        transaction.say(tenant, parent.thread_id, parent.id, snapshot)
+        if child is None:
+            await _was_deleted(transaction, parent, waiter)
+            return
+        if waiter is not None and not parent.is_done:
+            call_id = waiter.call_id or ""
+            shown = progress_of(child, call_id, waiter.tool_name)
+            snapshot = ActivitySnapshot(call_id, PROGRESS, shown, True)
+            transaction.say(tenant, parent.thread_id, parent.id, snapshot)
         if isinstance(child.state, Done):
-            await _answer(transaction, parent, ticket, child, child.state)
+            await _report(transaction, parent, waiter, child, child.state)
+
+
+async def _was_deleted(
+    transaction: Transaction, parent: RunRecord, waiter: children.Waiter | None
+) -> None:
+    if isinstance(waiter, Task) and waiter.attempt > 0:
+        await end_in(transaction, parent, waiter.id, failed("the agent's run has been deleted"))
+
+
+async def _report(
+    transaction: Transaction,
+    parent: RunRecord,
+    waiter: children.Waiter | None,
+    child: RunRecord,
+    done: Done,
+) -> None:
+    match waiter:
+        case None:
+            pass
+        case Ticket():
+            await _answer(transaction, parent, waiter, child, done)
+        case Task():
+            outcome = outcome_of_report(waiter.tool_name, report_of(child, done))
+            await end_in(transaction, parent, waiter.id, outcome)
+        case _:
+            assert_never(waiter)
+    if not is_kept(child):
+        await children.forget(transaction.connection, parent.tenant, parent.id, child.id)
 
 
 async def _answer(
@@ -149,8 +202,37 @@ async def _answer(
     ):
         key = RunKey(tenant, parent.thread_id, parent.id, parent.attempt)
         await deliveries.enqueue(connection, key)
-    if not is_kept(child):
-        await children.forget(connection, tenant, parent.id, child.id)
+
+
+async def _pass_on(desk: Desk, errand: AboutChild) -> bool:
+    """Put before a child what its parent has sent to the task that it is, each message once.
+
+    A child that isn't there yet has it passed on by whoever creates it; one that reads nothing more
+    leaves it unread.
+    """
+    tenant = errand.tenant
+    try:
+        async with desk.outgoing.transaction() as transaction:
+            connection = transaction.connection
+            known = await runs.get(connection, tenant, errand.child_run_id)
+            if known is None:
+                return True
+            await threads.lock(connection, tenant, known.thread_id)
+            child = await runs.lock(connection, tenant, known.id)
+            if child is None or obstacle(child) is not None:
+                return True
+            if desk.roster.capabilities(child.agent_id).continuation is Continuation.NONE:
+                return True
+            sent = await tasks.take_messages(connection, tenant, child.id)
+            if sent:
+                await steer(transaction, child, [_message(text) for text in sent])
+    except TooMany:
+        return False
+    return True
+
+
+def _message(text: str) -> Message:
+    return Message(id=MessageId(new_id()), role=Role.USER, content=(Text(text),))
 
 
 async def _cancel(desk: Desk, errand: AboutChild) -> None:

@@ -112,7 +112,7 @@ async def _write(
     if result.counts:
         await decisions.decide(transaction.connection, principal.tenant, ticket.key, decision)
         if ticket.kind is TicketKind.CHILD:
-            await children.cancel(transaction.connection, principal.tenant, ticket)
+            await children.cancel_of(transaction.connection, principal.tenant, ticket)
         if result.rule is not None:
             await rules.add(transaction.connection, principal.tenant, result.rule)
         event = TicketDecided(

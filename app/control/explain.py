@@ -282,19 +282,18 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
             f"{tickets_open} {'ticket is' if tickets_open == 1 else 'tickets are'} open. "
             f"Answer with POST /v1/runs/{facts.run.id}/decisions.",
         )
+    asked = f", {len(facts.asked_below)} of whose tickets are open" if facts.asked_below else ""
     if tasks_open := facts.run.open_tasks:
         yield Reason(
             Why.WAITING_FOR_TASKS,
             f"{tasks_open} {'task of its is' if tasks_open == 1 else 'tasks of its are'} still at "
-            f"work in the background: GET /v1/runs/{facts.run.id}/tasks.",
+            f"work in the background{asked}: GET /v1/runs/{facts.run.id}/tasks.",
         )
     if children_open := facts.open_children:
-        asked = len(facts.asked_below)
-        what = "" if asked == 0 else f", {asked} of whose tickets are open"
         yield Reason(
             Why.WAITING_FOR_CHILDREN,
             f"It waits for {children_open} {'run' if children_open == 1 else 'runs'} of other agents"
-            f"{what}: GET /v1/runs/{facts.run.id}/children.",
+            f"{asked}: GET /v1/runs/{facts.run.id}/children.",
         )
     if not (facts.has_news or tickets_open or tasks_open or children_open):
         yield Reason(

@@ -66,7 +66,8 @@ async def _waiting(
     connection: Connection, record: RunRecord, unsettled: Sequence[Ticket]
 ) -> RunView:
     open_ones = _open_ones(unsettled)
-    if not any(ticket.kind is TicketKind.CHILD for ticket in open_ones):
+    has_children = any(ticket.kind is TicketKind.CHILD for ticket in open_ones)
+    if not has_children and record.open_tasks == 0:
         return RunView(record, open_ones)
     below = [child.id for child in await children.below(connection, record.tenant, record.id)]
     asked = await children.open_tickets_of(connection, record.tenant, below)

@@ -16,9 +16,9 @@ from app.domain.events import AgentEvent, InputQueued
 from app.domain.ids import InputId, MessageId, RunId, TaskId, Tenant
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord, Waiting, WaitingReason
-from app.domain.tasks import CANCELLED, Task, TaskOutcome, event_message
+from app.domain.tasks import CANCELLED, Task, TaskOutcome, TaskStatus, event_message
 from app.events.outgoing import Outgoing, Transaction
-from app.storage import deliveries, inputs, runs, tasks
+from app.storage import children, deliveries, inputs, runs, tasks
 from app.storage.runs import RunKey
 from app.storage.tasks import ClaimedTask
 
@@ -54,7 +54,7 @@ async def cancel_task(desk: Desk, principal: Principal, run_id: RunId, task_id: 
         if task is None or task.run_id != run_id:
             raise task_not_found(task_id)
         if not task.status.is_final:
-            task = await _end(transaction, record, task_id, CANCELLED, attempt=None) or task
+            task = await end_in(transaction, record, task_id, CANCELLED) or task
     return task
 
 
@@ -64,7 +64,7 @@ async def end_task(outgoing: Outgoing, claimed: ClaimedTask, outcome: TaskOutcom
         record = await runs.lock(transaction.connection, claimed.tenant, claimed.task.run_id)
         if record is None:
             return False
-        task = await _end(
+        task = await end_in(
             transaction, record, claimed.task.id, outcome, attempt=claimed.task.attempt
         )
     return task is not None
@@ -83,13 +83,13 @@ async def show_activity(
                 transaction.say(record.tenant, record.thread_id, record.id, event)
 
 
-async def _end(
+async def end_in(
     transaction: Transaction,
     record: RunRecord,
     task_id: TaskId,
     outcome: TaskOutcome,
     *,
-    attempt: int | None,
+    attempt: int | None = None,
 ) -> Task | None:
     """The task's end, and the run's share in it; the caller holds the run's lock."""
     connection, tenant = transaction.connection, record.tenant
@@ -105,6 +105,8 @@ async def _end(
     if task is None:
         return None
     telemetry.tasks_ended.labels(task.tool_name, task.status.value).inc()
+    if task.child is not None and task.status is TaskStatus.CANCELLED:
+        await children.cancel(connection, tenant, record.id, task.child.run_id)
     await runs.count_task_ended(connection, tenant, record.id)
     if not record.is_done:
         await _tell(transaction, tenant, record, task)

@@ -12,7 +12,7 @@ from app.domain.messages import LoggedMessage
 from app.domain.runs import RunRecord, RunStatus
 from app.domain.tasks import CANCELLED, Task, TaskStatus
 from app.events.outgoing import Outgoing
-from app.storage import inputs, runs, tasks
+from app.storage import children, inputs, runs, tasks
 from app.storage.database import Connection, Database
 
 LOOK_AGAIN = 0.25
@@ -68,6 +68,10 @@ class RunInbox:
             if ended is not None:
                 await runs.count_task_ended(connection, self.record.tenant, self.record.id)
                 telemetry.tasks_ended.labels(task.tool_name, ended.status.value).inc()
+                if ended.child is not None:
+                    await children.cancel(
+                        connection, self.record.tenant, self.record.id, ended.child.run_id
+                    )
         return TaskStatus.CANCELLED
 
     async def send(self, task_id: TaskId, text: str, key: str) -> TaskStatus | None:
@@ -75,6 +79,10 @@ class RunInbox:
             task = await self._mine(connection, task_id)
             if task is not None:
                 await tasks.send(connection, self.record.tenant, task_id, text, key)
+                if task.child is not None and not task.status.is_final:
+                    await children.pass_on(
+                        connection, self.record.tenant, self.record.id, task.child.run_id
+                    )
         return None if task is None else task.status
 
     async def _mine(self, connection: Connection, task_id: TaskId) -> Task | None:

@@ -6,7 +6,7 @@ import structlog
 
 from app.agents.roster import Roster
 from app.dispatch.deafness import Deafness
-from app.storage import children, deliveries, runs, tasks
+from app.storage import deliveries, overdue_errands, runs, tasks
 from app.storage.database import DATABASE_AWAY, Database
 
 AT_ONCE = 100
@@ -60,7 +60,7 @@ class Sweeper:
             )
             for task in lost:
                 await deliveries.enqueue_task(connection, task)
-            errands = await children.overdue(
+            errands = await overdue_errands.of_children(
                 connection, grace=2 * self._interval + ERRAND_PATIENCE, limit=AT_ONCE
             )
             for errand in errands:

@@ -1,8 +1,9 @@
 """Children: runs that an agent starts to have work done by another one, and what becomes of them.
 
 A child is a run like any other, on a thread of its own. Its parent's call waits for it behind a ticket of
-kind `child`, which nobody but the child's end answers. What one of them has to know of the other travels
-as an errand: no transaction ever locks the threads of both.
+kind `child`, which nobody but the child's end answers; or the call is over at once, and the child is a
+task of its parent's, which ends when the child does. What one of them has to know of the other travels as
+an errand: no transaction ever locks the threads of both.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ def delegate_tool_name(agent_id: AgentId) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildWork:
-    """What a child is to do, as its parent's ticket keeps it. The ids are given beforehand: however
+    """What a child is to do, as its parent's ticket or task keeps it. The ids are given beforehand: however
     often it is started, there is one child."""
 
     run_id: RunId

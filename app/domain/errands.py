@@ -15,6 +15,7 @@ class ChildErrand(StrEnum):
     START = "start_child"
     TELL_PARENT = "tell_parent"
     CANCEL = "cancel_child"
+    PASS_ON = "pass_on_messages"
     FORGET = "forget_child"
 
 

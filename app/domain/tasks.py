@@ -12,8 +12,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from app.domain.children import ChildWork, result_of_report
 from app.domain.ids import AgentId, AgentVersion, CallId, MessageId, RunId, TaskId, ThreadId
-from app.domain.json_values import Json, JsonObject, compact
+from app.domain.json_values import Json, JsonObject, as_object, compact
 from app.domain.messages import Message, Role, Text, Visibility
 from app.domain.tool_calls import Effect, ResultStatus, ToolResult
 
@@ -56,6 +57,8 @@ class NewTask:
     arguments: JsonObject
     effect: Effect
     idempotency_key: str
+    child: ChildWork | None = None
+    """Work for another agent: no tool carries it out, but a run of that agent's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,13 @@ def outcome_of(result: ToolResult) -> TaskOutcome:
             return failed(result.text)
         case ResultStatus.PENDING:
             return failed("a background task can't ask a person; call the tool in the foreground")
+
+
+def outcome_of_report(tool_name: str, report: Json) -> TaskOutcome:
+    """What a child has come to, as the end of the task that it was."""
+    if (as_object(report) or {}).get("status") == CANCELLED.status.value:
+        return CANCELLED
+    return outcome_of(result_of_report(tool_name, report))
 
 
 def started_result(task_id: TaskId, tool_name: str) -> ToolResult:

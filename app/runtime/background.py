@@ -1,6 +1,7 @@
 """Background work of a run: calls that become tasks, and when nothing is left to answer."""
 
 from app.clock import new_id
+from app.domain.children import ChildWork
 from app.domain.ids import TASK_PREFIX, TaskId
 from app.domain.json_values import as_object
 from app.domain.messages import Role
@@ -9,7 +10,7 @@ from app.domain.tool_calls import CallState, ToolResult
 from app.runtime.context import ActiveRun
 
 
-def begin_task(run: ActiveRun, state: CallState) -> ToolResult:
+def begin_task(run: ActiveRun, state: CallState, child: ChildWork | None = None) -> ToolResult:
     """Let a call go on as a task, which begins in the commit that holds this result."""
     task = NewTask(
         id=TaskId(TASK_PREFIX + new_id()),
@@ -20,6 +21,7 @@ def begin_task(run: ActiveRun, state: CallState) -> ToolResult:
         arguments=as_object(state.effective_arguments) or {},
         effect=state.effect,
         idempotency_key=state.idempotency_key,
+        child=child,
     )
     run.budget.begin([state.call.id])
     run.starting.append(task)

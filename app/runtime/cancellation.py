@@ -37,6 +37,7 @@ class Interruption:
         self.reason: str | None = None
         self._scopes: set[asyncio.Timeout] = set()
         self._breaks = False
+        self._is_free = False
 
     def cancel(self, reason: str | None = None) -> None:
         """End the run, now; this outweighs a hand-over."""
@@ -58,7 +59,13 @@ class Interruption:
         """Stop at the next safe point, or at once when waiting for one has taken too long."""
         if self.wish is None:
             self.wish = Wish.HAND_OVER
-        if now:
+        if now or self._is_free:
+            self._break()
+
+    def leave_freely(self, free: bool) -> None:
+        """Whether a hand-over may break in at once, because whoever takes over joins in what goes on."""
+        self._is_free = free
+        if free and self.wish is Wish.HAND_OVER:
             self._break()
 
     def out_of_time(self, *, now: bool) -> None:

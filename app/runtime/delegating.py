@@ -1,4 +1,5 @@
-"""Delegating: a call that gives work to another agent becomes a question that a child run answers."""
+"""Delegating: a call that gives work to another agent becomes a question that a child run answers, or a
+task that one is."""
 
 from app.clock import new_id
 from app.domain.children import (
@@ -11,10 +12,11 @@ from app.domain.children import (
 )
 from app.domain.events import ActivitySnapshot
 from app.domain.ids import AgentId, RunId, ThreadId
-from app.domain.json_values import JsonObject, as_object
+from app.domain.json_values import as_object
 from app.domain.tickets import TicketKind
-from app.domain.tool_calls import CallState, ResumeMode, SuspensionRequest
+from app.domain.tool_calls import CallState, ResumeMode, SuspensionRequest, ToolResult
 from app.runtime.agent import Unresolvable
+from app.runtime.background import begin_task
 from app.runtime.context import ActiveRun
 from app.runtime.state import Batch, Change, StateKey
 from app.runtime.tool_round import ToolRound
@@ -26,9 +28,8 @@ CHILDREN: StateKey[int, int] = StateKey(
 """How many children the run has had."""
 
 
-async def delegate(round_: ToolRound, state: CallState, target: AgentId) -> str | None:
-    """Let a child run answer the call; or why there can't be one."""
-    run = round_.run
+async def planned(run: ActiveRun, state: CallState, target: AgentId) -> ChildWork | str:
+    """The child run that the call asks for; or why there can't be one."""
     run.state.register([CHILDREN])
     refused = _refusal(run, target)
     if refused is not None:
@@ -36,7 +37,8 @@ async def delegate(round_: ToolRound, state: CallState, target: AgentId) -> str 
     found = await run.agents.at_version(target, None)
     if isinstance(found, Unresolvable):
         return found.reason
-    work = ChildWork(
+    run.change_state(Batch([Change(CHILDREN, 1)]))
+    return ChildWork(
         run_id=RunId(new_id()),
         thread_id=ThreadId(new_id()),
         agent_id=target,
@@ -46,16 +48,24 @@ async def delegate(round_: ToolRound, state: CallState, target: AgentId) -> str 
         depth=run.record.lineage.depth + 1,
         keep=run.agent.spec.delegation.keep,
     )
-    run.change_state(Batch([Change(CHILDREN, 1)]))
+
+
+async def ask_child(round_: ToolRound, state: CallState, work: ChildWork) -> None:
+    """Let the call wait for the child's answer."""
     request = SuspensionRequest(
-        f"Agent '{target}' is at work on it",
+        f"Agent '{work.agent_id}' is at work on it",
         action=CHILD_ACTION,
         resume_mode=ResumeMode.USE_DECISION_AS_TOOL_RESULT,
         suspension_id=ticket_name_of_child(work.run_id),
     )
     await round_.ask(state, request, TicketKind.CHILD, work_to_json(work))
-    run.say(ActivitySnapshot(state.call.id, PROGRESS, _begins(work, state), True))
-    return None
+    round_.run.say(_begins(work, state))
+
+
+def begin_child(run: ActiveRun, state: CallState, work: ChildWork) -> ToolResult:
+    """Let the child go on as a task of its parent's, which begins in the commit that holds this result."""
+    run.say(_begins(work, state))
+    return begin_task(run, state, work)
 
 
 def _refusal(run: ActiveRun, target: AgentId) -> str | None:
@@ -75,8 +85,8 @@ def _prompt_of(state: CallState) -> str:
     return str(arguments["prompt"]).strip()
 
 
-def _begins(work: ChildWork, state: CallState) -> JsonObject:
-    return progress(
+def _begins(work: ChildWork, state: CallState) -> ActivitySnapshot:
+    shown = progress(
         work.run_id,
         work.thread_id,
         work.agent_id,
@@ -85,3 +95,4 @@ def _begins(work: ChildWork, state: CallState) -> JsonObject:
         "running",
         "starts",
     )
+    return ActivitySnapshot(state.call.id, PROGRESS, shown, True)

@@ -20,7 +20,7 @@ from app.domain.runs import Blocked
 from app.domain.tool_calls import CallState, CallStatus, ToolResult
 from app.runtime.background import begin_task
 from app.runtime.cut_short import AskPerson, RunAgain, way_out
-from app.runtime.delegating import delegate
+from app.runtime.delegating import ask_child, begin_child, planned
 from app.runtime.limits import question_about, stopped
 from app.runtime.plugins import Phase
 from app.runtime.tool_changes import SideBySide, executed_before
@@ -82,13 +82,18 @@ async def settle(
             await round_.announce(state)
             begun = Executed(begin_task(round_.run, state))
             await round_.finish(state, begun, resumed=resumed)
-        case AsChild(target):
+        case AsChild(target, in_background):
             await round_.announce(state)
-            if (refused := await delegate(round_, state, target)) is not None:
-                error = Executed(ToolResult.error(state.call.name, refused))
+            work = await planned(round_.run, state, target)
+            if isinstance(work, str):
+                error = Executed(ToolResult.error(state.call.name, work))
                 await round_.finish(state, error, resumed=resumed)
+            elif in_background:
+                begun = Executed(begin_child(round_.run, state, work))
+                await round_.finish(state, begun, resumed=resumed)
             else:
                 round_.run.budget.begin([state.call.id])
+                await ask_child(round_, state, work)
         case _:
             assert_never(verdict)
 

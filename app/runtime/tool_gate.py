@@ -62,9 +62,10 @@ class AsTask:
 
 @dataclass(frozen=True, slots=True)
 class AsChild:
-    """It is work for another agent, in a run of its own that this call waits for."""
+    """It is work for another agent, in a run of its own that this call waits for, or its run."""
 
     agent_id: AgentId
+    in_background: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +171,8 @@ def _of_agent(run: ActiveRun, state: CallState, was_approved: bool) -> Verdict |
             ),
             TicketKind.FRONTEND,
         )
-    if name in run.agent.spec.background:
-        return AsTask()
+    in_background = name in run.agent.spec.background
     for target in run.agent.spec.delegates:
         if name == delegate_tool_name(target):
-            return AsChild(target)
-    return None
+            return AsChild(target, in_background)
+    return AsTask() if in_background else None

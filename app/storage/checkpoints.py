@@ -15,6 +15,7 @@ from sqlalchemy import case, delete, func, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved, Unsettled
+from app.domain.children import work_from_json
 from app.domain.events import RolledBack
 from app.domain.json_values import storable
 from app.domain.runs import (
@@ -137,7 +138,8 @@ async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:
     """What other runs have to have done about this commit: children begin and end with their parents."""
     for ticket in checkpoint.opened:
         if ticket.kind is TicketKind.CHILD:
-            await children.start(connection, checkpoint.tenant, ticket)
+            work = work_from_json(ticket.evidence or {})
+            await children.start(connection, checkpoint.tenant, checkpoint.run_id, work)
     if isinstance(checkpoint.state, Done):
         await children.cancel_all(connection, checkpoint.tenant, checkpoint.run_id)
     if checkpoint.parent_run_id is not None and not isinstance(checkpoint.state, Running):
@@ -196,7 +198,10 @@ async def _begin_tasks(connection: Connection, checkpoint: Checkpoint, at: datet
         at,
     )
     for task in checkpoint.tasks:
-        await deliveries.enqueue_task(connection, TaskKey(checkpoint.tenant, task.id, 0))
+        if task.child is None:
+            await deliveries.enqueue_task(connection, TaskKey(checkpoint.tenant, task.id, 0))
+        else:
+            await children.start(connection, checkpoint.tenant, checkpoint.run_id, task.child)
 
 
 async def _settle(
@@ -213,8 +218,10 @@ async def _settle(
     if record.unread_inputs:
         await inputs.retract(connection, checkpoint.tenant, checkpoint.run_id)
     if isinstance(checkpoint.state.termination, Cancelled):
-        await tasks.cancel_all(connection, checkpoint.tenant, checkpoint.run_id, at)
+        for child in await tasks.cancel_all(connection, checkpoint.tenant, checkpoint.run_id, at):
+            await children.cancel(connection, checkpoint.tenant, checkpoint.run_id, child)
         return Saved()
+    # Of these none has begun: a child that isn't started needs no word.
     await tasks.cancel_all(connection, checkpoint.tenant, checkpoint.run_id, at, only=begun)
     return Saved(open_tasks=record.open_tasks)
 

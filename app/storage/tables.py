@@ -349,6 +349,8 @@ tasks = Table(
     Column("finished_at", _time),
     Column("reported_at", _time),
     Column("updated_at", _time, nullable=False, server_default=_now),
+    Column("child", JSONB(none_as_null=True)),
+    Column("child_run_id", _uuid),
     PrimaryKeyConstraint("tenant", "id"),
     _belongs_to("runs", "run_id"),
     _one_of("effect", Effect),
@@ -360,7 +362,15 @@ tasks = Table(
     CheckConstraint("(attempt = 0) = (started_at IS NULL)", name="attempt"),
     CheckConstraint("reported_at IS NULL OR status <> 'running'", name="reported"),
     CheckConstraint("inbox_read BETWEEN 0 AND jsonb_array_length(inbox)", name="inbox_read"),
+    CheckConstraint("(child IS NULL) = (child_run_id IS NULL)", name="child"),
+    CheckConstraint("child IS NULL OR owner IS NULL", name="child_owner"),
     Index(None, "tenant", "run_id", "created_at", "id"),
+    Index(
+        "tasks_of_children",
+        "tenant",
+        "child_run_id",
+        postgresql_where=text("child_run_id IS NOT NULL"),
+    ),
     # What a worker or the sweeper looks for.
     Index("tasks_moving", "owner", postgresql_where=text("status = 'running'")),
 )

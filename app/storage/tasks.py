@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, exists, func, insert, literal, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import JSONB
 
+from app.domain.children import work_from_json, work_to_json
 from app.domain.ids import (
     AgentId,
     AgentVersion,
@@ -62,6 +63,7 @@ def _task_of(row: Row) -> Task:
         finished_at=row["finished_at"],
         reported_at=row["reported_at"],
         updated_at=row["updated_at"],
+        child=None if row["child"] is None else work_from_json(parsed(row["child"])),
     )
 
 
@@ -80,7 +82,7 @@ async def begin(
     begun: Sequence[NewTask],
     at: datetime,
 ) -> None:
-    """New tasks of a run, for any worker to claim."""
+    """New tasks of a run: for any worker to claim, unless another run is to carry one out."""
     await connection.execute(
         insert(tasks),
         [
@@ -98,6 +100,8 @@ async def begin(
                 "idempotency_key": task.idempotency_key,
                 "created_at": at,
                 "updated_at": at,
+                "child": None if task.child is None else work_to_json(task.child),
+                "child_run_id": None if task.child is None else task.child.run_id,
             }
             for task in begun
         ],
@@ -111,20 +115,24 @@ async def cancel_all(
     at: datetime,
     *,
     only: Sequence[TaskId] | None = None,
-) -> None:
-    """End a run's open tasks, or just those named; whoever executes one finds out."""
+) -> list[RunId]:
+    """End a run's open tasks, or just those named; whoever executes one finds out, but for the runs
+    that are returned: they have to be told."""
     if only is not None and not only:
-        return
+        return []
     open_ones = (
         (tasks.c.tenant == tenant)
         & (tasks.c.run_id == run_id)
         & (tasks.c.status == TaskStatus.RUNNING.value)
     )
-    await connection.execute(
+    statement = (
         update(tasks)
         .where(open_ones if only is None else open_ones & tasks.c.id.in_(only))
         .values(status=TaskStatus.CANCELLED.value, owner=None, finished_at=at, updated_at=at)
+        .returning(tasks.c.child_run_id)
     )
+    ended = await connection.scalars(statement)
+    return [RunId(child) for child in ended if child is not None]
 
 
 async def end(
@@ -188,7 +196,7 @@ async def page(
 _CLAIM = """
 WITH locked AS (
     SELECT t.id, t.owner AS lost_owner FROM tasks t
-    WHERE t.tenant = $1 AND t.id = $2 AND t.status = 'running'
+    WHERE t.tenant = $1 AND t.id = $2 AND t.status = 'running' AND t.child_run_id IS NULL
         AND (t.owner IS NULL OR NOT EXISTS (
             SELECT FROM workers w WHERE w.id = t.owner AND w.heartbeat_at > now() - $4::interval))
     FOR NO KEY UPDATE OF t
@@ -276,12 +284,55 @@ async def orphans(
         select(tasks.c.tenant, tasks.c.id, tasks.c.attempt)
         .where(
             tasks.c.status == TaskStatus.RUNNING.value,
+            tasks.c.child_run_id.is_(None),
             or_(tasks.c.owner.is_(None) & settled, tasks.c.owner.is_not(None) & ~alive),
         )
         .order_by(tasks.c.updated_at)
         .limit(limit)
     )
     return [TaskKey(Tenant(row.tenant), TaskId(row.id), row.attempt) for row in rows]
+
+
+# --- for a run that is one ------------------------------------------------------------------------
+
+
+async def of_child(
+    connection: Connection, tenant: Tenant, child: RunId, *, hold: bool = False
+) -> Task | None:
+    """The open task that a child run is. Held, it can't be ended before this transaction ends."""
+    statement = select(tasks).where(
+        tasks.c.tenant == tenant,
+        tasks.c.child_run_id == child,
+        tasks.c.status == TaskStatus.RUNNING.value,
+    )
+    if hold:
+        statement = statement.with_for_update(key_share=True)
+    row = (await connection.execute(statement)).mappings().one_or_none()
+    return None if row is None else _task_of(row)
+
+
+async def mark_begun(connection: Connection, tenant: Tenant, task_id: TaskId, at: datetime) -> None:
+    """The child is there; should it ever be missing, it was deleted."""
+    await connection.execute(
+        update(tasks).where(_is(tenant, task_id)).values(attempt=1, started_at=at, updated_at=at)
+    )
+
+
+async def take_messages(connection: Connection, tenant: Tenant, child: RunId) -> list[str]:
+    """What has been sent to the child run's task and wasn't taken before; the caller passes it on."""
+    mine = (
+        (tasks.c.tenant == tenant)
+        & (tasks.c.child_run_id == child)
+        & (tasks.c.status == TaskStatus.RUNNING.value)
+    )
+    found = select(tasks.c.inbox, tasks.c.inbox_read).where(mine).with_for_update(key_share=True)
+    row = (await connection.execute(found)).one_or_none()
+    if row is None or len(row.inbox) == row.inbox_read:
+        return []
+    await connection.execute(
+        update(tasks).where(mine).values(inbox_read=len(row.inbox), updated_at=func.now())
+    )
+    return [message["text"] for message in row.inbox[row.inbox_read :]]
 
 
 # --- its inbox ------------------------------------------------------------------------------------

@@ -6,14 +6,24 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.support.certificates import Certificate, self_signed
+from tests.support.databases import Databases
 from tests.support.hosts import Host, hosting
 from tests.support.providers import FakeProvider, fake_provider
+from tests.support.remotes import Remotes, shared_remotes
 
 
 @pytest.fixture(scope="session")
 def provider() -> Iterator[FakeProvider]:
     with fake_provider() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+async def remotes(
+    postgres: Databases, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Remotes]:
+    async with shared_remotes(postgres, tmp_path_factory.mktemp("remotes")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

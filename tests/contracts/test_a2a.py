@@ -10,7 +10,7 @@ from app.domain.backends import OUTPUT_KEY
 from app.domain.endpoints import Endpoint
 from app.domain.runs import Cancelled, Done, Failed, Stopped, Termination
 from tests.support.house import Replica, Run, of_type, replica
-from tests.support.remotes import A2ARemote, a2a_server
+from tests.support.remotes import A2ARemote, Remotes
 
 pytestmark = pytest.mark.anyio
 
@@ -28,8 +28,9 @@ async def _end_of(run: Run) -> Termination:
     return state.termination
 
 
-async def test_artifacts_of_every_kind_are_kept(database_url: str) -> None:
-    async with a2a_server() as server, house(database_url, A2ARemote(server, {})) as here:
+async def test_artifacts_of_every_kind_are_kept(database_url: str, remotes: Remotes) -> None:
+    server = await remotes.a2a()
+    async with house(database_url, A2ARemote(server, {})) as here:
         run = await here.start("make a draft")
         said = await run.finished()
         kept = ((await run.now()).run_state or {})["extensions"][OUTPUT_KEY]["artifacts"]
@@ -41,8 +42,9 @@ async def test_artifacts_of_every_kind_are_kept(database_url: str) -> None:
         ]
 
 
-async def test_text_is_heard_piece_by_piece(database_url: str) -> None:
-    async with a2a_server() as server, house(database_url, A2ARemote(server, {})) as here:
+async def test_text_is_heard_piece_by_piece(database_url: str, remotes: Remotes) -> None:
+    server = await remotes.a2a()
+    async with house(database_url, A2ARemote(server, {})) as here:
         run = await here.start("hang")
         await server.seen(hanging=True)
         heard = await run.until("text_delta")
@@ -51,26 +53,29 @@ async def test_text_is_heard_piece_by_piece(database_url: str) -> None:
         await run.finished()
 
 
-async def test_one_that_is_rejected_has_failed(database_url: str) -> None:
-    async with a2a_server() as server, house(database_url, A2ARemote(server, {})) as here:
+async def test_one_that_is_rejected_has_failed(database_url: str, remotes: Remotes) -> None:
+    server = await remotes.a2a()
+    async with house(database_url, A2ARemote(server, {})) as here:
         run = await here.start("refuse not my job")
         await run.finished()
         assert await _end_of(run) == Failed("remote_failed", "not my job")
 
 
-async def test_one_that_is_late_has_timed_out(database_url: str) -> None:
-    async with a2a_server() as server:
-        async with house(database_url, A2ARemote(server, {}, timeout=0.5)) as here:
-            run = await here.start("hang")
-            said = await run.finished()
-            end = await _end_of(run)
-            assert isinstance(end, Stopped)
-            assert end.code == "timeout"
-            assert said[-1]["result"]["status"] == "timeout"
+async def test_one_that_is_late_has_timed_out(database_url: str, remotes: Remotes) -> None:
+    server = await remotes.a2a()
+    async with house(database_url, A2ARemote(server, {}, timeout=0.5)) as here:
+        run = await here.start("hang")
+        said = await run.finished()
+        end = await _end_of(run)
+        assert isinstance(end, Stopped)
+        assert end.code == "timeout"
+        assert said[-1]["result"]["status"] == "timeout"
+        assert len((await server.seen())["cancels"]) == 1
 
 
-async def test_one_that_wont_stop_doesnt_keep_the_run(database_url: str) -> None:
-    async with a2a_server() as server, house(database_url, A2ARemote(server, {})) as here:
+async def test_one_that_wont_stop_doesnt_keep_the_run(database_url: str, remotes: Remotes) -> None:
+    server = await remotes.a2a()
+    async with house(database_url, A2ARemote(server, {})) as here:
         run = await here.start("stubborn")
         await server.seen(hanging=True)
         await run.cancel("enough")
@@ -79,21 +84,24 @@ async def test_one_that_wont_stop_doesnt_keep_the_run(database_url: str) -> None
         assert len((await server.seen())["cancels"]) == 1
 
 
-async def test_one_that_dies_ends_the_run_once_it_stays_away(database_url: str) -> None:
-    async with a2a_server() as server:
-        async with house(database_url, A2ARemote(server, {"patience": 0.5})) as here:
-            run = await here.start("hang")
-            await server.seen(hanging=True)
-            await run.until("text_delta")
-            await server.kill()
-            await run.finished()
-            end = await _end_of(run)
-            assert isinstance(end, Failed)
-            assert end.code == "remote_unreachable"
+async def test_one_that_dies_ends_the_run_once_it_stays_away(
+    database_url: str, remotes: Remotes
+) -> None:
+    server = await remotes.a2a()
+    async with house(database_url, A2ARemote(server, {"patience": 0.5})) as here:
+        run = await here.start("hang")
+        await server.seen(hanging=True)
+        await run.until("text_delta")
+        await server.kill()
+        await run.finished()
+        end = await _end_of(run)
+        assert isinstance(end, Failed)
+        assert end.code == "remote_unreachable"
 
 
-async def test_one_that_has_lost_the_task_says_so(database_url: str) -> None:
-    async with a2a_server() as server, house(database_url, A2ARemote(server, {})) as here:
+async def test_one_that_has_lost_the_task_says_so(database_url: str, remotes: Remotes) -> None:
+    server = await remotes.a2a()
+    async with house(database_url, A2ARemote(server, {})) as here:
         run = await here.start("hang")
         await server.seen(hanging=True)
         await run.until("text_delta")
@@ -105,57 +113,59 @@ async def test_one_that_has_lost_the_task_says_so(database_url: str) -> None:
         assert end.code == "remote_task_lost"
 
 
-async def test_who_isnt_there_is_out_of_reach(database_url: str) -> None:
-    async with a2a_server() as server:
-        await server.kill()
-        async with house(database_url, A2ARemote(server, {})) as here:
-            run = await here.start("say hello")
-            await run.finished()
-            end = await _end_of(run)
-            assert isinstance(end, Failed)
-            assert end.code == "remote_unreachable"
+async def test_who_isnt_there_is_out_of_reach(database_url: str, remotes: Remotes) -> None:
+    server = await remotes.a2a()
+    await server.kill()
+    async with house(database_url, A2ARemote(server, {})) as here:
+        run = await here.start("say hello")
+        await run.finished()
+        end = await _end_of(run)
+        assert isinstance(end, Failed)
+        assert end.code == "remote_unreachable"
 
 
-async def test_the_token_comes_from_the_environment(database_url: str) -> None:
-    async with a2a_server("--token=hunter2") as server:
-        with_key = A2ARemote(server, {}, auth_env="FAR_TOKEN", environment={"FAR_TOKEN": "hunter2"})
-        async with house(database_url, with_key) as here:
-            run = await here.start("say hello")
-            said = await run.finished()
-            assert said[-1]["result"]["response"] == "hello "
+async def test_the_token_comes_from_the_environment(database_url: str, remotes: Remotes) -> None:
+    server = await remotes.a2a("--token=hunter2")
+    with_key = A2ARemote(server, {}, auth_env="FAR_TOKEN", environment={"FAR_TOKEN": "hunter2"})
+    async with house(database_url, with_key) as here:
+        run = await here.start("say hello")
+        said = await run.finished()
+        assert said[-1]["result"]["response"] == "hello "
 
 
 async def test_a_wrong_token_isnt_told_to_anybody(
-    database_url: str, capfd: pytest.CaptureFixture[str]
+    database_url: str, remotes: Remotes, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with a2a_server("--token=hunter2") as server:
-        wrong = A2ARemote(server, {}, auth_env="FAR_TOKEN", environment={"FAR_TOKEN": "s3cret"})
-        async with house(database_url, wrong) as here:
-            run = await here.start("say hello")
-            said = await run.finished()
-            end = await _end_of(run)
-            assert isinstance(end, Failed)
-            assert "401" in end.detail
-            assert "s3cret" not in f"{said}{capfd.readouterr()}"
+    server = await remotes.a2a("--token=hunter2")
+    wrong = A2ARemote(server, {}, auth_env="FAR_TOKEN", environment={"FAR_TOKEN": "s3cret"})
+    async with house(database_url, wrong) as here:
+        run = await here.start("say hello")
+        said = await run.finished()
+        end = await _end_of(run)
+        assert isinstance(end, Failed)
+        assert "401" in end.detail
+        assert "s3cret" not in f"{said}{capfd.readouterr()}"
 
 
-async def test_an_agent_without_its_token_waits_until_there_is_one(database_url: str) -> None:
-    async with a2a_server("--token=hunter2") as server:
-        without = A2ARemote(server, {}, auth_env="FAR_TOKEN", environment={})
-        async with house(database_url, without) as here:
-            run = await here.start("say hello")
-            said = await run.finished()
-            assert "FAR_TOKEN isn't set" in said[-1]["waiting"]["message"]
+async def test_an_agent_without_its_token_waits_until_there_is_one(
+    database_url: str, remotes: Remotes
+) -> None:
+    server = await remotes.a2a("--token=hunter2")
+    without = A2ARemote(server, {}, auth_env="FAR_TOKEN", environment={})
+    async with house(database_url, without) as here:
+        run = await here.start("say hello")
+        said = await run.finished()
+        assert "FAR_TOKEN isn't set" in said[-1]["waiting"]["message"]
 
 
-async def test_a_card_cant_lead_the_token_away(database_url: str) -> None:
-    async with a2a_server("--elsewhere=http://elsewhere.test") as server:
-        async with house(database_url, A2ARemote(server, {})) as here:
-            run = await here.start("say hello")
-            await run.finished()
-            end = await _end_of(run)
-            assert isinstance(end, Failed)
-            assert end.code == "remote_card_foreign"
+async def test_a_card_cant_lead_the_token_away(database_url: str, remotes: Remotes) -> None:
+    server = await remotes.a2a("--elsewhere=http://elsewhere.test")
+    async with house(database_url, A2ARemote(server, {})) as here:
+        run = await here.start("say hello")
+        await run.finished()
+        end = await _end_of(run)
+        assert isinstance(end, Failed)
+        assert end.code == "remote_card_foreign"
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
 from app.domain.runs import Cancelled, Done, Failed, NaturalEnd, Termination, Waiting
 from tests.support.conditions import eventually
-from tests.support.databases import Databases
 from tests.support.house import Replica, Run, of_type, replica, texts_of, types_of
-from tests.support.remotes import Remote, remote
+from tests.support.remotes import Remote, Remotes, remote
 
 pytestmark = pytest.mark.anyio
 
@@ -20,8 +18,8 @@ every_remote_kind = pytest.mark.parametrize("kind", REMOTE)
 
 
 @pytest.fixture
-async def there(kind: str, postgres: Databases, tmp_path: Path) -> AsyncIterator[Remote]:
-    async with remote(kind, postgres, tmp_path) as opened:
+async def there(kind: str, remotes: Remotes) -> AsyncIterator[Remote]:
+    async with remote(kind, remotes) as opened:
         yield opened
 
 

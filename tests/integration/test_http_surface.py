@@ -326,8 +326,12 @@ async def test_agents_come_in_the_order_of_their_file(client: Client) -> None:
         "id": "quick",
         "version": "",
         "model": "script",
+        "endpoint": None,
         "description": "Makes the calls that it is told to make.",
         "tools": ["add", "risky"],
         "approval": ["risky"],
+        "background": [],
+        "handoffs": [],
+        "delegates": [],
         "max_rounds": 8,
     }

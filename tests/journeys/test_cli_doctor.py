@@ -68,6 +68,24 @@ async def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert found["server"].startswith("problem No server answers at http://127.0.0.1:9")
 
 
+async def test_an_agent_that_lives_elsewhere_must_have_its_token(tmp_path: Path) -> None:
+    agents = tmp_path / "agents.toml"
+    agents.write_text(
+        '[agents.far]\nendpoint = { backend = "a2a", url = "http://127.0.0.1:9",'
+        ' auth_env = "FAR_TOKEN" }\n'
+    )
+    settings = {
+        "DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none",
+        "HOLDFAST_AGENTS": str(agents),
+        "HOLDFAST_PORT": "9",
+    }
+    without = await holdfast("doctor", **settings)
+    assert findings(without)["agent far"] == "problem the environment variable FAR_TOKEN isn't set"
+    with_token = await holdfast("doctor", **settings, FAR_TOKEN="hunter2")
+    assert findings(with_token)["agent far"] == "ok lives elsewhere, reached by a2a"
+    assert "hunter2" not in with_token.out
+
+
 async def test_a_database_that_is_not_migrated_is_a_problem_unless_the_start_mends_it(
     postgres_url: str,
 ) -> None:

@@ -35,6 +35,12 @@ class Agent(AgentExecutor):
         self.hanging = asyncio.Event()
         self.released = asyncio.Event()
 
+    def forget(self) -> None:
+        """Begin anew, for another test; whatever still hangs is let go."""
+        self.released.set()
+        self.turns, self.cancels = [], []
+        self.hanging, self.released = asyncio.Event(), asyncio.Event()
+
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         words = context.get_user_input()
         message, task = context.message, context.current_task
@@ -97,8 +103,9 @@ class Agent(AgentExecutor):
     async def _hang(self, updater: TaskUpdater) -> None:
         await updater.start_work()
         await updater.add_artifact([wire.Part(text="still ")], artifact_id="answer")
+        released = self.released
         self.hanging.set()
-        await self.released.wait()
+        await released.wait()
         await updater.add_artifact([wire.Part(text="here")], artifact_id="answer", append=True)
         await updater.complete()
 
@@ -117,6 +124,10 @@ class Agent(AgentExecutor):
             await self.hanging.wait()
         return JSONResponse({"turns": self.turns, "cancels": self.cancels})
 
+    async def reset(self, _: Request) -> Response:
+        self.forget()
+        return JSONResponse({})
+
     async def release(self, _: Request) -> Response:
         self.released.set()
         return JSONResponse({})
@@ -131,7 +142,7 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", []))
-        own = scope.get("path", "") in ("/seen", "/release")
+        own = scope.get("path", "") in ("/seen", "/release", "/reset")
         wanted = f"Bearer {self._token}".encode()
         if scope["type"] != "http" or own or headers.get(b"authorization") == wanted:
             await self._app(scope, receive, send)
@@ -161,6 +172,7 @@ def build(base: str, *, streaming: bool, token: str | None, elsewhere: str | Non
             *create_jsonrpc_routes(handler, "/rpc"),
             Route("/seen", agent.seen),
             Route("/release", agent.release, methods=["POST"]),
+            Route("/reset", agent.reset, methods=["POST"]),
         ]
     )
     return app if token is None else Door(app, token)

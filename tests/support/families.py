@@ -1,13 +1,15 @@
 """Agents that give work to others, each with turns of its own, and runs with all that comes of them."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from app.agents.catalog import Catalog
-from app.domain.ids import AgentId, CallId
+from app.domain.ids import AgentId, CallId, TaskId
+from app.domain.messages import Role
 from app.domain.runs import RunRecord
-from app.llm.scripted import Call, InOrder, Script, Turn, in_order
+from app.llm.scripted import Call, Script, Turn, in_order
 from app.runtime.ports import ModelRequest, Tool
 from app.storage import children
 from tests.support.conditions import eventually
@@ -18,7 +20,7 @@ from tests.support.house import Replica, Run, an_agent, joined
 class Member:
     """One agent: what it answers in turn, and whom it may give work to."""
 
-    turns: Sequence[Turn]
+    turns: Sequence[Turn] | Script
     delegates: Sequence[str] = ()
     tools: Sequence[Tool] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -26,7 +28,10 @@ class Member:
 
 def family(**members: Member) -> tuple[Catalog, Script]:
     """The agents, the first of which is started, and the script of them all."""
-    plays: dict[str, InOrder] = {name: in_order(*each.turns) for name, each in members.items()}
+    plays: dict[str, Script] = {
+        name: each.turns if callable(each.turns) else in_order(*each.turns)
+        for name, each in members.items()
+    }
 
     def play(request: ModelRequest) -> Turn:
         return plays[request.system_prompt](request)
@@ -42,6 +47,20 @@ def family(**members: Member) -> tuple[Catalog, Script]:
         for name, each in members.items()
     ]
     return joined(*catalogs), play
+
+
+def by_transcript(*turns: Turn | Callable[[TaskId], Turn]) -> Script:
+    """A script that is a list, whoever plays it from where on; a turn may be about the first task."""
+
+    def play(request: ModelRequest) -> Turn:
+        said = sum(message.role is Role.ASSISTANT for message in request.messages)
+        chosen = turns[said]
+        if isinstance(chosen, Turn):
+            return chosen
+        begun = next(message for message in request.messages if message.role is Role.TOOL)
+        return chosen(TaskId(json.loads(begun.text)["task_id"]))
+
+    return play
 
 
 def work_for(agent: str, prompt: str = "look it up", id: str | None = None) -> Call:

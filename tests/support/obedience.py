@@ -77,6 +77,11 @@ class Obedience:
     released: asyncio.Event = field(default_factory=asyncio.Event)
     broken_off: int = 0
 
+    def forget(self) -> None:
+        """Begin anew, for another test; whatever still hangs is let go."""
+        self.released.set()
+        self.hanging, self.released, self.broken_off = asyncio.Event(), asyncio.Event(), 0
+
     @property
     def name(self) -> str:
         return "obedience"
@@ -109,9 +114,10 @@ class Obedience:
         yield [Finished(StopReason.END_TURN, None)]
 
     async def _hang(self) -> None:
+        released = self.released
         self.hanging.set()
         try:
-            await self.released.wait()
+            await released.wait()
         except asyncio.CancelledError:
             self.broken_off += 1
             raise

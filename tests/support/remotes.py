@@ -3,9 +3,9 @@
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -122,8 +122,16 @@ class A2AServer:
                 assert self._process.returncode is None, "the A2A server didn't start"
         self.base = found[1].decode()
 
+    async def begin_anew(self) -> None:
+        """As if it had just been started, for another test."""
+        if self._process is None or self._process.returncode is not None:
+            await self.start()
+        else:
+            await self.reset()
+
     async def kill(self) -> None:
-        assert self._process is not None
+        if self._process is None:
+            return
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
@@ -136,8 +144,15 @@ class A2AServer:
         return body
 
     async def release(self) -> None:
+        await self._post("release")
+
+    async def reset(self) -> None:
+        """Nothing that was seen before counts any more."""
+        await self._post("reset")
+
+    async def _post(self, what: str) -> None:
         async with httpx.AsyncClient(timeout=PATIENCE) as client:
-            await client.post(f"{self.base}/release")
+            await client.post(f"{self.base}/{what}")
 
 
 @asynccontextmanager
@@ -218,6 +233,8 @@ tools = ["ask_person"]
 class HoldfastRemote:
     server: Server
     model: Obedience
+    before: Collection[str] = ()
+    """Runs that were there before the test."""
 
     def __post_init__(self) -> None:
         self._backends = Backends({"holdfast": HoldfastFactory()}, {})
@@ -246,15 +263,19 @@ class HoldfastRemote:
     async def aborts(self) -> int:
         return sum(run["outcome"] == "cancelled" for run in await self._runs())
 
+    async def begin_anew(self) -> None:
+        """For another test: what was there before doesn't count."""
+        self.model.forget()
+        self.before = {*self.before, *(run["run_id"] for run in await self._runs())}
+
     async def _runs(self) -> list[dict[str, Any]]:
         async with self.server.client() as client:
             page = await client.get("/v1/runs")
-        items: list[dict[str, Any]] = page["items"]
-        return items
+        return [run for run in page["items"] if run["run_id"] not in self.before]
 
 
 @asynccontextmanager
-async def another_holdfast(databases: Databases, folder: Path) -> AsyncIterator[HoldfastRemote]:
+async def _another_holdfast(databases: Databases, folder: Path) -> AsyncIterator[HoldfastRemote]:
     """A server of ours on a database of its own."""
     model = Obedience()
     (folder / "asking.py").write_text(
@@ -303,26 +324,58 @@ class LocalRemote:
         return self.model.broken_off
 
 
+# --- shared by tests ------------------------------------------------------------------------------
+
+
+@dataclass
+class Remotes:
+    """Servers that several tests use one after the other: for each of them they begin anew."""
+
+    databases: Databases
+    folder: Path
+    stack: AsyncExitStack
+    _a2a: dict[tuple[str, ...], A2AServer] = field(default_factory=dict)
+    _holdfast: HoldfastRemote | None = None
+
+    async def a2a(self, *arguments: str) -> A2AServer:
+        server = self._a2a.get(arguments)
+        if server is None:
+            server = self._a2a[arguments] = A2AServer(*arguments)
+            self.stack.push_async_callback(server.kill)
+        await server.begin_anew()
+        return server
+
+    async def holdfast(self) -> HoldfastRemote:
+        if self._holdfast is None:
+            opened = _another_holdfast(self.databases, self.folder)
+            self._holdfast = await self.stack.enter_async_context(opened)
+        await self._holdfast.begin_anew()
+        return self._holdfast
+
+
 @asynccontextmanager
-async def remote(kind: str, databases: Databases, folder: Path) -> AsyncIterator[Remote]:
+async def shared_remotes(databases: Databases, folder: Path) -> AsyncIterator[Remotes]:
+    async with AsyncExitStack() as stack:
+        yield Remotes(databases, folder, stack)
+
+
+@asynccontextmanager
+async def remote(kind: str, shared: Remotes) -> AsyncIterator[Remote]:
     """A remote agent by the way in which it is reached."""
     match kind:
         case "local":
             yield LocalRemote(Obedience())
         case "holdfast":
-            async with another_holdfast(databases, folder) as far:
-                yield far
+            yield await shared.holdfast()
         case "echo":
             yield EchoRemote(Echo())
         case "a2a":
-            async with a2a_server() as server:
-                there = A2ARemote(server, {})
-                yield there
-                await there.backends.aclose()
+            there = A2ARemote(await shared.a2a(), {})
+            yield there
+            await there.backends.aclose()
         case "a2a, polled":
-            async with a2a_server("--no-streaming") as server:
-                there = A2ARemote(server, {"streaming": False})
-                yield there
-                await there.backends.aclose()
+            there = A2ARemote(await shared.a2a("--no-streaming"), {"streaming": False})
+            yield there
+            await there.backends.aclose()
         case _:
             raise ValueError(kind)

@@ -115,6 +115,13 @@ def test_a_catalog_cannot_be_changed(folder: Path) -> None:
         catalog.agents[AgentId("x")] = catalog.agents[AgentId("helper")]  # type: ignore[index]  # the case
 
 
+def test_a_delegate_may_work_in_the_background(folder: Path) -> None:
+    scout = '[agents.scout]\nmodel = "fast"\n'
+    delegating = 'delegates = ["scout"]\nbackground = ["agent_run_scout"]\n'
+    loaded = load(folder, MODELS + AGENT + delegating + scout)
+    assert loaded.agents[AgentId("helper")].background == ("agent_run_scout",)
+
+
 def test_a_model_may_come_from_the_environment(folder: Path) -> None:
     file = folder / "agents.toml"
     file.write_text('[agents.helper]\nmodel = "openai"\n')

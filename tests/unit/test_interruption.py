@@ -1,6 +1,7 @@
 """Interruption: a wish from outside breaks what can be broken, and waits for the rest."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -127,6 +128,36 @@ async def test_work_that_is_over_cannot_be_broken_any_more() -> None:
         pass
     interruption.cancel()
     await _a_moment()
+
+
+@pytest.mark.parametrize("free_first", [True, False])
+async def test_work_that_others_can_join_is_handed_over_at_once(free_first: bool) -> None:
+    interruption, began = Interruption(), asyncio.Event()
+    wishes: list[Callable[[], None]] = [
+        lambda: interruption.leave_freely(True),
+        lambda: interruption.hand_over(now=False),
+    ]
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(forever(interruption, began))
+        await asyncio.wait_for(began.wait(), 5)
+        for wish in wishes if free_first else wishes[::-1]:
+            await _a_moment()
+            assert not task.done()
+            wish()
+    assert task.result() == "HAND_OVER"
+
+
+async def test_work_that_isnt_free_any_more_is_waited_for() -> None:
+    interruption, began = Interruption(), asyncio.Event()
+    interruption.leave_freely(True)
+    interruption.leave_freely(False)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(forever(interruption, began))
+        await asyncio.wait_for(began.wait(), 5)
+        interruption.hand_over(now=False)
+        await _a_moment()
+        assert not task.done()
+        task.cancel()
 
 
 async def _a_moment() -> None:

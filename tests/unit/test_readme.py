@@ -6,7 +6,9 @@ from pathlib import Path
 from app.agents.catalog import load_catalog
 from app.agents.entries import AgentEntry, OptionsEntry, RetryEntry
 from app.cli.environment import as_markdown
+from app.domain.ids import AgentId
 from app.runtime.plugins import Phase
+from app.wiring import known_backends
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -40,6 +42,24 @@ def test_the_table_of_an_agents_keys_is_whole() -> None:
     for table, entry in (("options", OptionsEntry), ("retry", RetryEntry)):
         [row] = [line for line in written.splitlines() if line.startswith(f"| `{table}` |")]
         assert set(entry.model_fields) <= set(re.findall(r"`(\w+)`", row))
+
+
+def _snippet(begins: str, ends: str) -> str:
+    return README.partition(f"<!-- {begins} -->\n```toml\n")[2].partition(f"```\n<!-- {ends} -->")[
+        0
+    ]
+
+
+def test_the_agents_files_that_are_shown_are_right(tmp_path: Path) -> None:
+    file = tmp_path / "agents.toml"
+    model = '[models.gpt]\nprovider = "scripted"\n'
+    file.write_text(model + _snippet("agents that work for agents", "end of them"))
+    team = load_catalog(file).agents
+    assert team[AgentId("editor")].delegates == ("researcher", "lawyer")
+    file.write_text(_snippet("agents elsewhere", "end of agents elsewhere"))
+    far = load_catalog(file, endpoints=known_backends()).agents
+    backends = [agent.endpoint.backend for agent in far.values() if agent.endpoint is not None]
+    assert backends == ["a2a", "holdfast"]
 
 
 def test_the_plugin_of_ones_own_works(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ class TaskOut(Answer):
         description="When its run was told of its end; never, when that was done before."
     )
     updated_at: Time
+    child_run_id: str | None = Field(
+        description="The run of another agent that the task is; it may not have begun yet."
+    )
 
 
 def task_out(task: Task) -> TaskOut:
@@ -49,4 +52,5 @@ def task_out(task: Task) -> TaskOut:
         finished_at=task.finished_at,
         reported_at=task.reported_at,
         updated_at=task.updated_at,
+        child_run_id=None if task.child is None else task.child.run_id,
     )

@@ -1,0 +1,132 @@
+"""Errands about children that should have been done and weren't, as the rows tell; for the sweeper.
+
+A child that was never started, an end that its parent doesn't know, a message that has stayed with its
+task, a child that goes on although nobody waits for it.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Uuid,
+    and_,
+    case,
+    cast,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+)
+
+from app.domain.errands import AboutChild, ChildErrand
+from app.domain.ids import RunId, Tenant
+from app.domain.runs import RunStatus
+from app.domain.tasks import TaskStatus
+from app.storage.children import IS_OPEN_CHILD
+from app.storage.database import Connection
+from app.storage.tables import runs, tasks, tickets
+
+_child, _parent = runs.alias("child"), runs.alias("parent")
+_is_done = _child.c.status == RunStatus.DONE.value
+_task_is_open = tasks.c.status == TaskStatus.RUNNING.value
+
+
+async def of_children(connection: Connection, *, grace: float, limit: int) -> list[AboutChild]:
+    """Those that were due `grace` ago."""
+    long_ago = func.now() - timedelta(seconds=grace)
+    due = [_behind_tickets(long_ago), _of_tasks(long_ago), _unwanted(long_ago)]
+    return [
+        AboutChild(
+            kind=ChildErrand(row.kind),
+            tenant=Tenant(row.tenant),
+            parent_run_id=RunId(row.parent),
+            child_run_id=RunId(row.child),
+        )
+        for statement in due
+        for row in await connection.execute(statement.limit(limit))
+    ]
+
+
+def _due(kind: Any, tenant: Any, parent: Any, child: Any) -> Select[Any]:
+    return select(
+        kind.label("kind"), tenant.label("tenant"), parent.label("parent"), child.label("child")
+    )
+
+
+def _behind_tickets(long_ago: ColumnElement[Any]) -> Select[Any]:
+    awaited = cast(tickets.c.evidence["run_id"].astext, Uuid(as_uuid=False))
+    kind = case(
+        (_child.c.id.is_(None), ChildErrand.START.value), else_=ChildErrand.TELL_PARENT.value
+    )
+    return (
+        _due(kind, tickets.c.tenant, tickets.c.run_id, awaited)
+        .join_from(
+            tickets,
+            _child,
+            and_(_child.c.tenant == tickets.c.tenant, _child.c.id == awaited),
+            isouter=True,
+        )
+        .where(
+            IS_OPEN_CHILD,
+            tickets.c.updated_at < long_ago,
+            or_(_child.c.id.is_(None), and_(_is_done, _child.c.updated_at < long_ago)),
+        )
+    )
+
+
+def _of_tasks(long_ago: ColumnElement[Any]) -> Select[Any]:
+    """A task that has begun and has no run any more is told of that like of an end."""
+    never_begun = tasks.c.attempt == 0
+    is_over = or_(_child.c.id.is_(None), and_(_is_done, _child.c.updated_at < long_ago))
+    has_mail = and_(
+        tasks.c.inbox_read < func.jsonb_array_length(tasks.c.inbox),
+        _child.c.cancel_requested_at.is_(None),
+    )
+    kind = case(
+        (never_begun, ChildErrand.START.value),
+        (is_over, ChildErrand.TELL_PARENT.value),
+        else_=ChildErrand.PASS_ON.value,
+    )
+    return (
+        _due(kind, tasks.c.tenant, tasks.c.run_id, tasks.c.child_run_id)
+        .join_from(
+            tasks,
+            _child,
+            and_(_child.c.tenant == tasks.c.tenant, _child.c.id == tasks.c.child_run_id),
+            isouter=True,
+        )
+        .where(
+            _task_is_open,
+            tasks.c.child_run_id.is_not(None),
+            tasks.c.updated_at < long_ago,
+            or_(never_begun, is_over, and_(~_is_done, has_mail)),
+        )
+    )
+
+
+def _unwanted(long_ago: ColumnElement[Any]) -> Select[Any]:
+    """Its parent has ended, or its task: unless it still is the one's task it goes on for nobody."""
+    its_task = and_(tasks.c.tenant == _child.c.tenant, tasks.c.child_run_id == _child.c.id)
+    is_a_task = exists().where(its_task, _task_is_open)
+    task_is_over = exists().where(its_task, ~_task_is_open, tasks.c.updated_at < long_ago)
+    parent_is_over = and_(
+        _parent.c.status == RunStatus.DONE.value, _parent.c.updated_at < long_ago, ~is_a_task
+    )
+    kind = literal(ChildErrand.CANCEL.value)
+    return (
+        _due(kind, _child.c.tenant, _child.c.parent_run_id, _child.c.id)
+        .join_from(
+            _child,
+            _parent,
+            and_(_parent.c.tenant == _child.c.tenant, _parent.c.id == _child.c.parent_run_id),
+        )
+        .where(
+            _child.c.parent_run_id.is_not(None),
+            ~_is_done,
+            _child.c.cancel_requested_at.is_(None),
+            or_(parent_is_over, task_is_over),
+        )
+    )

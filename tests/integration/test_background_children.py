@@ -1,0 +1,463 @@
+"""Agents at work in the background: a child run that is a task of its parent's."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.agents.catalog import Catalog
+from app.api.schemas.runs import run_out
+from app.api.schemas.tasks import task_out
+from app.control import reading
+from app.control.children import run_child_errand
+from app.control.explain import Why, explain
+from app.control.tasks import cancel_task, task_page
+from app.control.threads import Children, delete
+from app.domain.children import Delegation
+from app.domain.errands import AboutChild, ChildErrand
+from app.domain.ids import TaskId
+from app.domain.messages import Role
+from app.domain.runs import Cancelled, Done, RunStatus, Termination, Waiting, WaitingReason
+from app.domain.tasks import Task, TaskStatus
+from app.llm.scripted import Call, Gate, Script, Turn, turn
+from app.storage import overdue_errands
+from tests.support.conditions import eventually
+from tests.support.families import Member, by_transcript, children_of, family, family_of, work_for
+from tests.support.house import ANN, Replica, Run, of_type, replica, texts_of
+from tests.support.invariants import broken_invariants
+from tests.support.probes import Probe
+
+pytestmark = pytest.mark.anyio
+
+GIVES_WORK = turn(work_for("scout", id="c1"))
+
+
+def boss(*turns: Turn | Callable[[TaskId], Turn], more: dict[str, object] | None = None) -> Member:
+    """Gives work to the scout and doesn't wait for it."""
+    script = by_transcript(GIVES_WORK, *turns)
+    return Member(
+        script, delegates=["scout"], more={"background": ["agent_run_scout"], **(more or {})}
+    )
+
+
+def tells(text: str) -> Callable[[TaskId], Turn]:
+    def play(task_id: TaskId) -> Turn:
+        return turn(Call(tool="send_message", arguments={"task_id": task_id, "message": text}))
+
+    return play
+
+
+def takes_back(task_id: TaskId) -> Turn:
+    return turn(Call(tool="cancel_task", arguments={"task_id": task_id}))
+
+
+async def task_of(run: Run) -> Task:
+    [task] = await task_page(run.replica.desk, ANN, run.id, before=None, limit=50)
+    return task
+
+
+async def task_at(run: Run, status: TaskStatus) -> Task:
+    async def look() -> Task | None:
+        found = await task_page(run.replica.desk, ANN, run.id, before=None, limit=1)
+        return found[0] if [task.status for task in found] == [status] else None
+
+    return await eventually(look)
+
+
+async def end_of(run: Run) -> Termination:
+    async def look() -> Termination | None:
+        state = (await run.now()).state
+        return state.termination if isinstance(state, Done) else None
+
+    return await eventually(look)
+
+
+async def errand(run: Run, kind: ChildErrand) -> None:
+    """Carry out an errand about the run's only child, as if it had been asked for now."""
+    task = await task_of(run)
+    assert task.child is not None
+    about = AboutChild(
+        kind=kind,
+        tenant=run.record.tenant,
+        parent_run_id=run.id,
+        child_run_id=task.child.run_id,
+    )
+    assert await run_child_errand(run.replica.desk, about)
+
+
+@asynccontextmanager
+async def without_errands(url: str, catalog: Catalog, script: Script) -> AsyncIterator[Replica]:
+    """A replica that executes what it has started, and whose errands stay undone."""
+    async with replica(url, catalog, script) as house:
+        await house.take_nothing_new()
+        yield house
+
+
+async def lose_errands(house: Replica) -> None:
+    await house.database.hot.execute("DELETE FROM pgq.pgqueuer WHERE entrypoint = 'errand'")
+
+
+async def overdue(house: Replica) -> list[AboutChild]:
+    async with house.database.reading() as connection:
+        return await overdue_errands.of_children(connection, grace=0, limit=10)
+
+
+# --- from the call to the answer ------------------------------------------------------------------
+
+
+async def test_the_call_is_over_at_once_and_the_childs_answer_is_the_end_of_its_task(
+    database_url: str,
+) -> None:
+    gate = Gate()
+    catalog, script = family(
+        boss=boss(turn("I will wait."), turn("It is blue.")), scout=Member([turn(gate, "Blue.")])
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        waiting = await run.now()
+        assert waiting.state == Waiting(WaitingReason.BACKGROUND_TASKS, "awaiting_tasks")
+        await gate.reached.wait()
+        task, [child] = await task_of(run), await children_of(run)
+        assert task_out(task).child_run_id == child.id
+        assert (task.status, task.attempt) == (TaskStatus.RUNNING, 1)
+        lineage = (await child.now()).lineage
+        assert (lineage.parent_run_id, lineage.parent_call_id) == (run.id, "c1")
+        gate.open.set()
+        said = await run.ended()
+        assert said[-1]["result"]["response"] == "It is blue."
+        log = await run.log()
+        task = await task_of(run)
+    assert json.loads(log[2].message.text) == {"task_id": task.id, "status": "running"}
+    assert (task.status, task.result) == (
+        TaskStatus.COMPLETED,
+        {"agent_id": "scout", "status": "completed", "response": "Blue.", "steps": 1},
+    )
+    assert 'kind="completed"' in log[4].message.text
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_its_progress_and_its_tickets_show_on_its_parent(database_url: str) -> None:
+    probe = Probe()
+    catalog, script = family(
+        boss=boss(turn("I will wait."), turn("It is blue.")),
+        scout=Member(
+            [turn(probe.call("p1")), turn("Blue.")],
+            tools=[probe.tool],
+            more={"approval": ["probe"]},
+        ),
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        [child] = await family_of(run, 1)
+        await child.finished()
+        await run.until("activity_snapshot", 2)
+        await run.finished()
+        [asked] = await child.tickets()
+        shown = run_out(await reading.run(house.desk, ANN, run.id)).waiting or {}
+        assert [each["run_id"] for each in shown["tickets_of_children"]] == [child.id]
+        found = await explain(house.desk, ANN, run.id)
+        assert [reason.code for reason in found.reasons] == [Why.WAITING_FOR_TASKS]
+        assert "1 of whose tickets are open" in found.reasons[0].text
+        assert [ticket.key for ticket in found.waiting_on] == [asked.key]
+        await child.decide(asked.ticket_id, "approve")
+        said = await run.ended()
+    progress = [event["content"]["status"] for event in of_type(said, "activity_snapshot")]
+    assert progress == ["running", "pending", "done"]
+
+
+async def test_a_child_that_fails_is_a_task_that_failed(database_url: str) -> None:
+    catalog, script = family(boss=boss(turn("Waiting."), turn("A pity.")), scout=Member([]))
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.ended()
+        task = await task_of(run)
+    assert task.status is TaskStatus.FAILED
+    assert "has failed" in (task.error or "")
+
+
+async def test_a_child_that_isnt_to_be_kept_leaves_its_answer_with_the_task(
+    database_url: str,
+) -> None:
+    catalog, script = family(
+        boss=boss(turn("Waiting."), turn("Blue."), more={"delegation": Delegation(keep=False)}),
+        scout=Member([turn("Blue.")]),
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.ended()
+
+        async def forgotten() -> bool:
+            return not await children_of(run)
+
+        await eventually(forgotten)
+        task = await task_of(run)
+    assert isinstance(task.result, dict)
+    assert task.result["response"] == "Blue."
+
+
+async def test_a_child_survives_the_worker_of_all(database_url: str) -> None:
+    gate = Gate()
+    catalog, script = family(
+        boss=boss(turn("Waiting."), turn("It is blue.")),
+        scout=Member([turn(gate, "Lost."), turn("Blue.")]),
+    )
+    async with (
+        replica(database_url, catalog, script) as first,
+        replica(database_url, catalog, script) as second,
+    ):
+        run = await first.start()
+        await gate.reached.wait()
+        gate.open.set()
+        await first.kill()
+        run = second.same(run)
+        await run.ended()
+        assert len(await children_of(run)) == 1
+        assert (await task_of(run)).status is TaskStatus.COMPLETED
+    assert await broken_invariants(database_url) == {}
+
+
+# --- taken back -----------------------------------------------------------------------------------
+
+
+async def test_a_task_that_is_cancelled_takes_its_child_along(database_url: str) -> None:
+    gate = Gate()
+    catalog, script = family(
+        boss=boss(turn("Waiting."), turn("Never mind.")), scout=Member([turn(gate, "Blue.")])
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await gate.reached.wait()
+        await run.finished()
+        await cancel_task(house.desk, ANN, run.id, (await task_of(run)).id)
+        [child] = await children_of(run)
+        assert isinstance(await end_of(child), Cancelled)
+        said = await run.ended()
+    assert said[-1]["result"]["response"] == "Never mind."
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_the_model_takes_a_child_back(database_url: str) -> None:
+    gate = Gate()
+    catalog, script = family(
+        boss=boss(takes_back, turn("Never mind.")), scout=Member([turn(gate, "Blue.")])
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        said = await run.ended()
+        assert said[-1]["result"]["response"] == "Never mind."
+        for child in await children_of(run):
+            assert isinstance(await end_of(child), Cancelled)
+        task = await task_of(run)
+    assert (task.status, task.reported_at is None) == (TaskStatus.CANCELLED, False)
+
+
+async def test_a_cancelled_parent_takes_its_child_along(database_url: str) -> None:
+    gate = Gate()
+    catalog, script = family(boss=boss(turn("Waiting.")), scout=Member([turn(gate, "Blue.")]))
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await gate.reached.wait()
+        await run.finished()
+        assert (await run.cancel("enough")).is_settled
+        [child] = await children_of(run)
+        assert isinstance(await end_of(child), Cancelled)
+        assert (await task_of(run)).status is TaskStatus.CANCELLED
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_a_child_that_somebody_cancels_is_a_task_that_was_cancelled(
+    database_url: str,
+) -> None:
+    gate = Gate()
+    catalog, script = family(
+        boss=boss(turn("Waiting."), turn("Never mind.")), scout=Member([turn(gate, "Blue.")])
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await gate.reached.wait()
+        [child] = await children_of(run)
+        await child.cancel()
+        await run.ended()
+        assert (await task_of(run)).status is TaskStatus.CANCELLED
+
+
+async def test_a_task_that_is_cancelled_before_its_child_has_begun_never_has_one(
+    database_url: str,
+) -> None:
+    catalog, script = family(boss=boss(turn("Waiting."), turn("Never mind.")), scout=Member([]))
+    async with without_errands(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        await cancel_task(house.desk, ANN, run.id, (await task_of(run)).id)
+        await errand(run, ChildErrand.CANCEL)
+        await errand(run, ChildErrand.START)
+        assert await children_of(run) == []
+        assert await overdue(house) == []
+    async with replica(database_url, catalog, script) as second:
+        said = await second.same(run).ended()
+        assert await children_of(second.same(run)) == []
+    assert said[-1]["result"]["response"] == "Never mind."
+
+
+async def test_a_child_whose_parent_has_failed_goes_on_and_tells_nobody(database_url: str) -> None:
+    gate = Gate()
+    catalog, script = family(boss=boss(more={"max_rounds": 1}), scout=Member([turn(gate, "Blue.")]))
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        said = await run.finished()
+        assert said[-1]["termination"]["type"] == "stopped"
+        await gate.reached.wait()
+        assert await overdue(house) == []
+        gate.open.set()
+        task = await task_at(run, TaskStatus.COMPLETED)
+        assert (await run.until("run_finish"))[-1]["event_type"] == "run_finish"
+        assert (await run.now()).open_tasks == 0
+    assert task.reported_at is None
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_a_childs_end_and_its_tasks_are_told_once_whichever_comes_first(
+    database_url: str,
+) -> None:
+    catalog, script = family(
+        boss=boss(turn("Waiting."), turn("Never mind.")), scout=Member([turn("Blue.")])
+    )
+    async with without_errands(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        await errand(run, ChildErrand.START)
+        async with replica(database_url, catalog, script) as second:
+            [child] = await children_of(second.same(run))
+            await end_of(child)
+            await task_at(run, TaskStatus.COMPLETED)
+            await cancel_task(house.desk, ANN, run.id, (await task_of(run)).id)
+            await errand(run, ChildErrand.TELL_PARENT)
+            await second.same(run).ended()
+        assert (await task_of(run)).status is TaskStatus.COMPLETED
+        events = [entry for entry in await run.log() if "background-task" in entry.message.text]
+    assert len(events) == 1
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_a_child_that_was_deleted_is_a_task_that_failed(database_url: str) -> None:
+    catalog, script = family(
+        boss=boss(turn("Waiting."), turn("A pity.")), scout=Member([turn("Blue.")])
+    )
+    async with without_errands(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        await errand(run, ChildErrand.START)
+        [child] = await children_of(run)
+        await child.cancel()
+        await delete(house.desk, ANN, child.thread_id, Children.CASCADE)
+        await errand(run, ChildErrand.START)
+        assert await children_of(run) == []
+        assert [each.kind for each in await overdue(house)] == [ChildErrand.TELL_PARENT]
+    async with replica(database_url, catalog, script) as second:
+        await second.same(run).ended()
+        task = await task_of(second.same(run))
+    assert (task.status, task.error) == (TaskStatus.FAILED, "the agent's run has been deleted")
+
+
+# --- told something -------------------------------------------------------------------------------
+
+
+def _told(run_log: list[tuple[str, str]]) -> list[str]:
+    return [text for role, text in run_log if role == Role.USER.value]
+
+
+async def test_a_working_child_reads_what_its_parent_sends(database_url: str) -> None:
+    gate = Gate()
+    catalog, script = family(
+        boss=boss(tells("hurry"), turn("Waiting."), turn("It is blue.")),
+        scout=Member([turn(gate, "Nearly."), turn("Blue.")]),
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await gate.reached.wait()
+        await run.finished()
+        [child] = await children_of(run)
+        await child.until("input_queued")
+        gate.open.set()
+        await run.ended()
+        task = await task_of(run)
+        assert _told(texts_of(await child.log())) == ["look it up", "hurry"]
+        kept = [json.loads(e.message.text) for e in await run.log() if e.message.tool_call_id]
+    assert kept[1]["kept"] is True
+    assert task.unread_messages == 0
+    assert isinstance(task.result, dict)
+    assert task.result["response"] == "Blue."
+
+
+async def test_a_message_is_passed_on_once_and_not_before_its_child_is_there(
+    database_url: str,
+) -> None:
+    catalog, script = family(
+        boss=boss(tells("hurry"), turn("Waiting."), turn("It is blue.")),
+        scout=Member(by_transcript(turn("Blue."))),
+    )
+    async with without_errands(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        await errand(run, ChildErrand.PASS_ON)
+        assert (await task_of(run)).unread_messages == 1
+        await errand(run, ChildErrand.START)
+        await errand(run, ChildErrand.PASS_ON)
+        await errand(run, ChildErrand.PASS_ON)
+        await errand(run, ChildErrand.START)
+        assert (await task_of(run)).unread_messages == 0
+    async with replica(database_url, catalog, script) as second:
+        await second.same(run).ended()
+        [child] = await children_of(second.same(run))
+        assert _told(texts_of(await child.log())) == ["look it up", "hurry"]
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_a_child_that_is_done_gets_no_message(database_url: str) -> None:
+    gate = Gate()
+    catalog, script = family(
+        boss=boss(turn(gate, Call(tool="nothing")), tells("hurry"), turn("It is blue.")),
+        scout=Member([turn("Blue.")]),
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await task_at(run, TaskStatus.COMPLETED)
+        gate.open.set()
+        await run.ended()
+        [child] = await children_of(run)
+        assert _told(texts_of(await child.log())) == ["look it up"]
+        told = [e.message.text for e in await run.log() if e.message.tool_call_id]
+    assert json.loads(told[-1])["kept"] is False
+
+
+# --- lost errands ---------------------------------------------------------------------------------
+
+
+async def test_whatever_errand_is_lost_the_sweeper_finds_it(database_url: str) -> None:
+    gate = Gate()
+    catalog, script = family(
+        boss=boss(tells("hurry"), turn("Waiting."), turn("It is blue.")),
+        scout=Member([turn(gate, "Nearly."), turn("Blue.")]),
+    )
+    async with without_errands(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        await lose_errands(house)
+        [start] = await overdue(house)
+        assert start.kind is ChildErrand.START
+        assert await run_child_errand(house.desk, start)
+        await lose_errands(house)
+        [pass_on] = await overdue(house)
+        assert pass_on.kind is ChildErrand.PASS_ON
+        assert await run_child_errand(house.desk, pass_on)
+        assert await overdue(house) == []
+        assert (await run.cancel()).is_settled
+        await lose_errands(house)
+        [cancel] = await overdue(house)
+        assert cancel.kind is ChildErrand.CANCEL
+        assert await run_child_errand(house.desk, cancel)
+        assert await overdue(house) == []
+        [child] = await children_of(run)
+        assert (await child.now()).status is RunStatus.DONE

@@ -1,0 +1,268 @@
+"""The journey of a run whose agent lives elsewhere, and of a whole family of runs, while processes die."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.support.conditions import Effects, eventually
+from tests.support.databases import Databases
+from tests.support.event_order import check_run
+from tests.support.remotes import A2AServer, a2a_server
+from tests.support.servers import Server, serving
+from tests.support.streams import Client, text_of
+
+pytestmark = pytest.mark.anyio
+
+BOUND = 25.0
+"""Seconds within which a cancel settles a whole tree, also when a server has just died; a few on a machine
+that isn't busy."""
+Record = dict[str, Any]
+
+
+class Deployment:
+    """A server that can be killed, and started again in its place."""
+
+    def __init__(self, stack: AsyncExitStack, database_url: str, agents: Path) -> None:
+        self._stack = stack
+        self._settings = {"agents": agents}
+        self.database_url = database_url
+        self.server: Server
+
+    async def start(self, **more: object) -> Server:
+        self.server = await self._stack.enter_async_context(
+            serving(self.database_url, **self._settings, **more)
+        )
+        return self.server
+
+    async def start_again(self) -> None:
+        await self.start(port=int(self.server.base.rpartition(":")[2]))
+
+    @property
+    def is_alive(self) -> bool:
+        return self.server.process.returncode is None
+
+    async def kill(self) -> None:
+        self.server.kill()
+        await self.server.gone()
+
+
+@pytest.fixture(scope="module")
+async def far() -> AsyncIterator[A2AServer]:
+    async with a2a_server() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+async def elsewhere(postgres: Databases, agents: Path) -> AsyncIterator[Deployment]:
+    """Another Holdfast, on a database of its own."""
+    async with AsyncExitStack() as stack, postgres.fresh() as url:
+        opened = Deployment(stack, url, agents)
+        await opened.start()
+        yield opened
+        await stack.aclose()
+
+
+@pytest.fixture(scope="module")
+async def both(
+    postgres: Databases, agents: Path, far: A2AServer, elsewhere: Deployment
+) -> AsyncIterator[tuple[Deployment, Deployment]]:
+    """Two servers on one database."""
+    text = (agents.parent / "remotes.toml").read_text()
+    places = {'"A2A"': far.base, '"HOLDFAST"': elsewhere.server.base}
+    for name, place in places.items():
+        text = text.replace(name, f'"{place}"')
+    file = agents.parent / "placed.toml"
+    file.write_text(text)
+    async with AsyncExitStack() as stack, postgres.fresh() as url:
+        opened = Deployment(stack, url, file), Deployment(stack, url, file)
+        await asyncio.gather(*(each.start() for each in opened))
+        yield opened
+        await stack.aclose()
+
+
+@pytest.fixture
+async def here(
+    both: tuple[Deployment, Deployment], far: A2AServer
+) -> tuple[Deployment, Deployment]:
+    """The two servers, both alive."""
+    await far.reset()
+    for each in both:
+        if not each.is_alive:
+            await each.start_again()
+    return both
+
+
+async def ended(client: Client, run_id: str) -> Record:
+    """The run at its end; its events kept every rule."""
+
+    async def look() -> Record | None:
+        run = await client.run(run_id, wait=5)
+        return run if run["status"] == "done" else None
+
+    run = await eventually(look)
+    check_run(await client.log(f"/v1/runs/{run_id}"))
+    return run
+
+
+async def runs_of(server: Server) -> list[Record]:
+    async with server.client() as client:
+        items: list[Record] = (await client.get("/v1/runs"))["items"]
+        return items
+
+
+# --- agents that live elsewhere -------------------------------------------------------------------
+
+
+async def test_a_remote_turn_outlives_the_server_that_follows_it(
+    here: tuple[Deployment, Deployment], far: A2AServer
+) -> None:
+    first, second = here
+    async with first.server.client() as client:
+        run = await client.start("far", "hang")
+        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+            await stream.until("text_delta")
+    await first.kill()
+    await far.release()
+    async with second.server.client() as client:
+        done = await ended(client, run["run_id"])
+    assert (done["outcome"], done["final_output"]) == ("succeeded", "still here")
+    assert done["attempt"] == 2
+    assert len((await far.seen())["turns"]) == 1
+
+
+async def test_a_remote_that_is_stopped_for_a_while_isnt_asked_again(
+    here: tuple[Deployment, Deployment], far: A2AServer, elsewhere: Deployment
+) -> None:
+    before = len(await runs_of(elsewhere.server))
+    async with here[0].server.client() as client:
+        run = await client.start("lecturer", "lecture on patience")
+        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+            await stream.until("text_delta")
+        elsewhere.server.process.send_signal(signal.SIGSTOP)
+        await _is_overdue(elsewhere.database_url)
+        assert (await client.run(run["run_id"]))["status"] == "running"
+        elsewhere.server.process.send_signal(signal.SIGCONT)
+        done = await ended(client, run["run_id"])
+    there = await runs_of(elsewhere.server)
+    assert len(there) == before + 1
+    assert done["final_output"] == there[0]["final_output"]
+
+
+async def _is_overdue(database_url: str) -> None:
+    """Whoever works there hasn't been heard of for longer than anybody waits."""
+    connection = await asyncpg.connect(database_url)
+
+    async def look() -> bool:
+        query = "SELECT bool_and(heartbeat_at < now() - interval '2 seconds') FROM workers"
+        return bool(await connection.fetchval(query))
+
+    try:
+        await eventually(look)
+    finally:
+        await connection.close()
+
+
+async def test_a_remote_that_is_killed_and_comes_back_loses_no_answer(
+    here: tuple[Deployment, Deployment], elsewhere: Deployment
+) -> None:
+    before = len(await runs_of(elsewhere.server))
+    async with here[0].server.client() as client:
+        run = await client.start("lecturer", "lecture on loss")
+        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+            await stream.until("text_delta", 2)
+        await elsewhere.kill()
+        await elsewhere.start_again()
+        done = await ended(client, run["run_id"])
+        log = await client.log(f"/v1/runs/{run['run_id']}")
+    there = await runs_of(elsewhere.server)
+    assert len(there) == before + 1
+    assert there[0]["attempt"] == 2
+    assert done["final_output"] == there[0]["final_output"]
+    assert text_of(log) == done["final_output"]
+
+
+async def test_a_remote_that_is_too_slow_is_told_to_stop(
+    here: tuple[Deployment, Deployment], elsewhere: Deployment
+) -> None:
+    async with here[0].server.client() as client:
+        run = await client.start("hurried", "go on and on")
+        done = await ended(client, run["run_id"])
+    assert done["termination"]["code"] == "timeout"
+
+    async def stopped() -> bool:
+        return bool((await runs_of(elsewhere.server))[0]["outcome"] == "cancelled")
+
+    await eventually(stopped)
+
+
+# --- a family over two servers --------------------------------------------------------------------
+
+
+def whole_tree(effects: Effects) -> str:
+    """Two leads at once, and for each of them two diggers, who hold until they are released."""
+    dig = f"CALL look {json.dumps({'file': str(effects.file), 'hold': True})}"
+    lead = f"CALLS 2 agent_run_digger {json.dumps({'prompt': dig})}"
+    return f"CALLS 2 agent_run_lead {json.dumps({'prompt': lead})}"
+
+
+async def tree_of(client: Client, root: str) -> list[Record]:
+    items: list[Record] = (await client.get("/v1/runs", root_run_id=root))["items"]
+    return items
+
+
+@pytest.fixture
+def effects(tmp_path: Path) -> Effects:
+    return Effects(tmp_path / "effects")
+
+
+async def test_a_tree_loses_no_answer_and_doubles_no_child_when_a_server_dies(
+    here: tuple[Deployment, Deployment], effects: Effects
+) -> None:
+    first, second = here
+    async with second.server.client() as client:
+        async with first.server.client() as doomed:
+            root = (await doomed.start("boss", whole_tree(effects)))["run_id"]
+        await effects.happened(4)
+        await first.kill()
+        effects.release()
+        done = await ended(client, root)
+        tree = await tree_of(client, root)
+        for run in tree:
+            check_run(await client.log(f"/v1/runs/{run['run_id']}"))
+    assert done["outcome"] == "succeeded"
+    assert sorted(run["agent_id"] for run in tree) == ["boss", *["digger"] * 4, *["lead"] * 2]
+    assert {run["outcome"] for run in tree} == {"succeeded"}
+    parents = [run["parent_run_id"] for run in tree if run["agent_id"] == "digger"]
+    assert sorted(parents.count(parent) for parent in set(parents)) == [2, 2]
+
+
+async def test_a_cancel_settles_the_whole_tree_in_bounded_time_though_a_server_dies(
+    here: tuple[Deployment, Deployment], effects: Effects
+) -> None:
+    first, second = here
+    async with second.server.client() as client:
+        root = (await client.start("boss", whole_tree(effects)))["run_id"]
+        await effects.happened(4)
+        began = monotonic()
+        await first.kill()
+        await client.post(f"/v1/runs/{root}/cancel")
+
+        async def settled() -> list[Record] | None:
+            tree = await tree_of(client, root)
+            return tree if all(run["status"] == "done" for run in tree) else None
+
+        tree = await eventually(settled)
+        took = monotonic() - began
+        explained = await client.get(f"/v1/runs/{root}/explain")
+    assert len(tree) == 7
+    assert {run["outcome"] for run in tree} == {"cancelled"}
+    assert len(explained["below"]) == 6
+    assert took < BOUND, f"{took:.1f} s"

@@ -1,0 +1,60 @@
+"""Agents that live elsewhere, as agents files write them down: what is wrong is named by its key."""
+
+from pathlib import Path
+
+import pytest
+
+from app.agents.catalog import load_catalog
+from app.domain.endpoints import Endpoint
+from app.domain.errors import ConfigurationError
+from app.domain.ids import AgentId
+from app.wiring import known_backends
+
+A2A = '[agents.far.endpoint]\nbackend = "a2a"\nurl = "https://far.test"\n'
+HOLDFAST = '[agents.far.endpoint]\nbackend = "holdfast"\nurl = "https://far.test"\ntarget = "far"\n'
+
+
+def endpoint(folder: Path, text: str) -> Endpoint:
+    file = folder / "agents.toml"
+    file.write_text(text)
+    found = load_catalog(file, endpoints=known_backends()).agents[AgentId("far")].endpoint
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("text", [A2A, HOLDFAST])
+def test_a_right_one_is_taken_as_it_stands(tmp_path: Path, text: str) -> None:
+    found = endpoint(
+        tmp_path, f"{text}auth_env = 'TOKEN'\ntimeout = 5\noptions = {{ patience = 3 }}"
+    )
+    assert (found.url, found.auth_env, found.timeout) == ("https://far.test", "TOKEN", 5.0)
+    assert found.options == {"patience": 3}
+
+
+@pytest.mark.parametrize(
+    "text, key, said",
+    [
+        (A2A.replace('"a2a"', '"a2b"'), "backend", "did you mean 'a2a'"),
+        (A2A.replace("https://", ""), "url", "should match pattern"),
+        (f"{A2A}timeout = 0", "timeout", "greater than 0"),
+        (f"{A2A}timeout = 'long'", "timeout", "valid number"),
+        (f"{A2A}auth_env = 'not a name'", "auth_env", "should match pattern"),
+        (f"{A2A}token = 'hunter2'", "token", "unknown key"),
+        (f"{A2A}options = 7", "options", "must be a table"),
+        (f"{A2A}options = {{ poll_interval = 0 }}", "options.poll_interval", "greater than 0"),
+        (f"{A2A}options = {{ streaming = 'no' }}", "options.streaming", "valid boolean"),
+        (f"{A2A}options = {{ polling = true }}", "options.polling", "remove it"),
+        (HOLDFAST.replace("target", "auth_env"), "target", 'add target = "…"'),
+        (f"{HOLDFAST}options = {{ patience = -1 }}", "options.patience", "greater than 0"),
+        (f"{HOLDFAST}options = {{ streaming = true }}", "options.streaming", "remove it"),
+    ],
+)
+def test_a_wrong_key_is_named_and_no_value_repeated(
+    tmp_path: Path, text: str, key: str, said: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        endpoint(tmp_path, text)
+    [line] = str(refused.value).splitlines()
+    assert f"agents.far.endpoint.{key}: " in line
+    assert said in line
+    assert "hunter2" not in line
