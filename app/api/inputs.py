@@ -39,7 +39,13 @@ _OF_A_RUN_THAT_IS_THERE = (
 @router.post(
     "/runs/{run_id}/inputs",
     status_code=202,
-    responses=refusals("run_not_found", "run_finished", *_OF_A_RUN_THAT_IS_THERE, *_OF_MESSAGES),
+    responses=refusals(
+        "run_not_found",
+        "run_finished",
+        "agent_not_found",
+        *_OF_A_RUN_THAT_IS_THERE,
+        *_OF_MESSAGES,
+    ),
     tags=["runs"],
 )
 async def send_messages_to_a_run(

@@ -48,6 +48,12 @@ async def for_nobody(stage: Stage, route: Route) -> httpx2.Response:
     return await send(stage, route, await stage.done(), agent_id="nobody")
 
 
+@answers(f"{INPUTS} 404 agent_not_found")
+async def behind_a_run_of_elsewhere(stage: Stage, route: Route) -> httpx2.Response:
+    run = await stage.waiting("gone", ADJUST, at=stage.other)
+    return await send(stage, route, run)
+
+
 @answers(f"{MESSAGES} 422 agent_required")
 async def for_whoever_comes(stage: Stage, route: Route) -> httpx2.Response:
     return await send(stage, route, await stage.ann.post("/v1/threads", {}, 201))
