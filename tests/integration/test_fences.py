@@ -246,6 +246,8 @@ UNFENCED: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "checkpoints.silence",
+            "children.cancel",
+            "children.pass_on",
             "deliveries.enqueue",
             "deliveries.enqueue_task",
             "inputs.queue",
@@ -256,9 +258,9 @@ UNFENCED: Mapping[str, str] = {
     **dict.fromkeys(("workers.beat", "workers.leave", "workers.prove"), OWN),
     **dict.fromkeys(
         (
-            "children.overdue",
             "deliveries.enqueue_errand",
             "idempotency.forget",
+            "overdue_errands.of_children",
             "runs.may_sweep",
             "runs.orphans",
             "runs.unheard",
