@@ -9,7 +9,7 @@ from app.api.schemas.runs import run_out
 from app.control import reading
 from app.domain.ids import TaskId
 from app.domain.runs import Cancelled, Done
-from app.llm.scripted import Call, Script, Turn, turn
+from app.llm.scripted import Call, Gate, Script, Turn, turn
 from tests.support.conditions import eventually
 from tests.support.echo_backend import Echo
 from tests.support.families import Member, by_transcript, children_of, family, family_of, work_for
@@ -63,9 +63,11 @@ async def test_what_a_remote_child_asks_shows_on_its_parent_and_its_answer_goes_
 async def test_a_remote_agent_at_work_in_the_background_gets_messages_as_another_turn(
     database_url: str,
 ) -> None:
+    at_work = Gate()
+
     def tell(task_id: TaskId) -> Turn:
         told = {"task_id": task_id, "message": "hurry"}
-        return turn(Call(tool="send_message", arguments=told))
+        return turn(at_work, Call(tool="send_message", arguments=told))
 
     echo = Echo()
     script = by_transcript(gives("hang"), tell, turn("Waiting."), turn("Thanks."))
@@ -74,6 +76,7 @@ async def test_a_remote_agent_at_work_in_the_background_gets_messages_as_another
     async with replica(database_url, catalog, played, backends=echo.backends) as house:
         run = await house.start()
         await asyncio.wait_for(echo.hanging.wait(), 15)
+        at_work.open.set()
         await run.finished()
         [child] = await children_of(run)
         await child.until("input_queued")
