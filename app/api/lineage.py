@@ -30,8 +30,10 @@ class ArtifactOut(Answer):
 async def list_children(
     run_id: Uuid, desk: DeskDep, principal: PrincipalDep, query: Annotated[RunQuery, Depends()]
 ) -> Page[RunOut]:
-    """The runs that this one has started to have work done, newest first. `metadata.KEY=TEXT` picks those
-    that have it in theirs."""
+    """The runs that this one has started to have work done, newest first.
+
+    `metadata.KEY=TEXT` picks those with that text under that key.
+    """
     parent = RunId(run_id)
     await reading.run(desk, principal, parent)
     return await page_of_runs(desk, principal, query, thread_id=None, parent_run_id=parent)

@@ -1,6 +1,6 @@
 """Who executes a run: our own loop, or an agent that lives elsewhere, behind one contract.
 
-What lives here: the contract (`base`), the backends that fulfil it (`local`, `a2a`, `holdfast`), the
+What lives here: the contract (`base`), those that fulfil it for agents elsewhere (`a2a`, `holdfast`), the
 names they are known by (`registry`), and the life of a run whose agent is remote (`remote_root`,
 `remote_run`): the same events, checkpoints, tickets and endings as those of a local one. May not: know
 SQL or our own HTTP surface; decide when a run is executed.

@@ -7,14 +7,12 @@ be carried out twice.
 from typing import assert_never
 
 from app import telemetry
-from app.clock import new_id
 from app.control.cancel import cancel
 from app.control.desk import Desk
 from app.control.line import queue_up
-from app.control.steer import obstacle, steer
+from app.control.pass_on import pass_on, user_message
 from app.control.tasks import end_in
 from app.control.threads import Children, delete
-from app.domain.backends import Continuation
 from app.domain.children import (
     ChildWork,
     child_request,
@@ -25,18 +23,17 @@ from app.domain.children import (
 )
 from app.domain.decisions import Action, Answer, Decision
 from app.domain.errands import AboutChild, ChildErrand
-from app.domain.errors import Conflict, NotFound, TooMany
+from app.domain.errors import Conflict, NotFound
 from app.domain.events import ActivitySnapshot, TicketDecided
-from app.domain.ids import CallId, MessageId
+from app.domain.ids import CallId
 from app.domain.json_values import digest
-from app.domain.messages import Message, Role, Text
 from app.domain.principals import Principal, Scope
 from app.domain.runs import Done, Lineage, NewRun, RunRecord, RunStatus
 from app.domain.tasks import Task, failed, outcome_of_report
 from app.domain.tickets import Ticket, can_go_on
 from app.events.outgoing import Transaction
 from app.runtime.delegating import PROGRESS
-from app.storage import children, decisions, deliveries, runs, tasks, threads, tickets
+from app.storage import child_tasks, children, decisions, deliveries, runs, threads, tickets
 from app.storage.runs import RunKey
 
 
@@ -50,7 +47,7 @@ async def run_child_errand(desk: Desk, errand: AboutChild) -> bool:
         case ChildErrand.CANCEL:
             await _cancel(desk, errand)
         case ChildErrand.PASS_ON:
-            return await _pass_on(desk, errand)
+            return await pass_on(desk, errand)
         case ChildErrand.FORGET:
             return await _forget(desk, errand)
         case _:
@@ -81,7 +78,7 @@ async def _start(desk: Desk, errand: AboutChild) -> None:
         child = _child_of(parent, waiter.call_id, work)
         await queue_up(desk, transaction, thread, child, deliver=True)
         if isinstance(waiter, Task):
-            await tasks.mark_begun(connection, tenant, waiter.id, transaction.now)
+            await child_tasks.mark_begun(connection, tenant, waiter.id, transaction.now)
             if waiter.unread_messages:
                 await children.pass_on(connection, tenant, parent.id, work.run_id)
     telemetry.runs_started.labels(work.agent_id).inc()
@@ -100,7 +97,7 @@ def _work_of(waiter: children.Waiter) -> ChildWork | None:
 
 def _child_of(parent: RunRecord, call_id: CallId | None, work: ChildWork) -> NewRun:
     """Started by whoever has started its parent: nobody can approve their own wishes by a detour."""
-    message = _message(work.prompt)
+    message = user_message(work.prompt)
     return NewRun(
         tenant=parent.tenant,
         id=work.run_id,
@@ -202,37 +199,6 @@ async def _answer(
     ):
         key = RunKey(tenant, parent.thread_id, parent.id, parent.attempt)
         await deliveries.enqueue(connection, key)
-
-
-async def _pass_on(desk: Desk, errand: AboutChild) -> bool:
-    """Put before a child what its parent has sent to the task that it is, each message once.
-
-    A child that isn't there yet has it passed on by whoever creates it; one that reads nothing more
-    leaves it unread.
-    """
-    tenant = errand.tenant
-    try:
-        async with desk.outgoing.transaction() as transaction:
-            connection = transaction.connection
-            known = await runs.get(connection, tenant, errand.child_run_id)
-            if known is None:
-                return True
-            await threads.lock(connection, tenant, known.thread_id)
-            child = await runs.lock(connection, tenant, known.id)
-            if child is None or obstacle(child) is not None:
-                return True
-            if desk.roster.capabilities(child.agent_id).continuation is Continuation.NONE:
-                return True
-            sent = await tasks.take_messages(connection, tenant, child.id)
-            if sent:
-                await steer(transaction, child, [_message(text) for text in sent])
-    except TooMany:
-        return False
-    return True
-
-
-def _message(text: str) -> Message:
-    return Message(id=MessageId(new_id()), role=Role.USER, content=(Text(text),))
 
 
 async def _cancel(desk: Desk, errand: AboutChild) -> None:

@@ -11,7 +11,7 @@ from app.domain.ids import RunId, Tenant
 from app.domain.runs import RunRecord
 from app.domain.tasks import Task
 from app.domain.tickets import Ticket, TicketKind, TicketStatus
-from app.storage import deliveries, tasks
+from app.storage import child_tasks, deliveries
 from app.storage.codec import run_of
 from app.storage.database import Connection
 from app.storage.tables import runs as run_table
@@ -42,7 +42,7 @@ async def waiter_of(
     row = (await connection.execute(statement)).mappings().one_or_none()
     if row is not None:
         return ticket_of(row)
-    return await tasks.of_child(connection, tenant, child, hold=hold)
+    return await child_tasks.of_child(connection, tenant, child, hold=hold)
 
 
 async def start(connection: Connection, tenant: Tenant, parent: RunId, work: ChildWork) -> None:

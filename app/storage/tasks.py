@@ -39,7 +39,7 @@ class TaskKey:
     attempt: int
 
 
-def _task_of(row: Row) -> Task:
+def task_of(row: Row) -> Task:
     return Task(
         id=TaskId(row["id"]),
         run_id=RunId(row["run_id"]),
@@ -67,7 +67,7 @@ def _task_of(row: Row) -> Task:
     )
 
 
-def _is(tenant: Tenant, task_id: TaskId) -> ColumnElement[bool]:
+def is_task(tenant: Tenant, task_id: TaskId) -> ColumnElement[bool]:
     return (tasks.c.tenant == tenant) & (tasks.c.id == task_id)
 
 
@@ -149,7 +149,7 @@ async def end(
 
     Without an attempt, whoever executes it has lost it by this.
     """
-    mine = _is(tenant, task_id) & (tasks.c.status == TaskStatus.RUNNING.value)
+    mine = is_task(tenant, task_id) & (tasks.c.status == TaskStatus.RUNNING.value)
     if attempt is not None:
         mine &= tasks.c.attempt == attempt
     statement = (
@@ -167,12 +167,14 @@ async def end(
         .returning(tasks)
     )
     row = (await connection.execute(statement)).mappings().one_or_none()
-    return None if row is None else _task_of(row)
+    return None if row is None else task_of(row)
 
 
 async def get(connection: Connection, tenant: Tenant, task_id: TaskId) -> Task | None:
-    row = (await connection.execute(select(tasks).where(_is(tenant, task_id)))).mappings().first()
-    return None if row is None else _task_of(row)
+    row = (
+        (await connection.execute(select(tasks).where(is_task(tenant, task_id)))).mappings().first()
+    )
+    return None if row is None else task_of(row)
 
 
 async def page(
@@ -188,7 +190,7 @@ async def page(
     if before is not None:
         statement = statement.where(tuple_(tasks.c.created_at, tasks.c.id) < before)
     statement = statement.order_by(tasks.c.created_at.desc(), tasks.c.id.desc()).limit(limit)
-    return [_task_of(row) for row in (await connection.execute(statement)).mappings()]
+    return [task_of(row) for row in (await connection.execute(statement)).mappings()]
 
 
 # --- for a worker ---------------------------------------------------------------------------------
@@ -233,7 +235,7 @@ async def claim(pool: RawPool, key: TaskKey, owner: WorkerId, timeout: float) ->
     row = await pool.fetchrow(_CLAIM, key.tenant, key.task_id, owner, patience)
     if row is None:
         return None
-    return ClaimedTask(key.tenant, _task_of(row), row["lost_owner"] is not None)
+    return ClaimedTask(key.tenant, task_of(row), row["lost_owner"] is not None)
 
 
 async def owned(pool: RawPool, owner: WorkerId) -> set[TaskKey]:
@@ -247,7 +249,7 @@ async def owned(pool: RawPool, owner: WorkerId) -> set[TaskKey]:
 async def is_still(connection: Connection, key: TaskKey) -> bool:
     """Whether the task is open under this attempt; its end waits for the run's lock, as the caller has."""
     statement = select(tasks.c.id).where(
-        _is(key.tenant, key.task_id),
+        is_task(key.tenant, key.task_id),
         tasks.c.status == TaskStatus.RUNNING.value,
         tasks.c.attempt == key.attempt,
     )
@@ -259,7 +261,7 @@ async def release(connection: Connection, key: TaskKey) -> bool:
     result = await connection.execute(
         update(tasks)
         .where(
-            _is(key.tenant, key.task_id),
+            is_task(key.tenant, key.task_id),
             tasks.c.status == TaskStatus.RUNNING.value,
             tasks.c.attempt == key.attempt,
         )
@@ -293,48 +295,6 @@ async def orphans(
     return [TaskKey(Tenant(row.tenant), TaskId(row.id), row.attempt) for row in rows]
 
 
-# --- for a run that is one ------------------------------------------------------------------------
-
-
-async def of_child(
-    connection: Connection, tenant: Tenant, child: RunId, *, hold: bool = False
-) -> Task | None:
-    """The open task that a child run is. Held, it can't be ended before this transaction ends."""
-    statement = select(tasks).where(
-        tasks.c.tenant == tenant,
-        tasks.c.child_run_id == child,
-        tasks.c.status == TaskStatus.RUNNING.value,
-    )
-    if hold:
-        statement = statement.with_for_update(key_share=True)
-    row = (await connection.execute(statement)).mappings().one_or_none()
-    return None if row is None else _task_of(row)
-
-
-async def mark_begun(connection: Connection, tenant: Tenant, task_id: TaskId, at: datetime) -> None:
-    """The child is there; should it ever be missing, it was deleted."""
-    await connection.execute(
-        update(tasks).where(_is(tenant, task_id)).values(attempt=1, started_at=at, updated_at=at)
-    )
-
-
-async def take_messages(connection: Connection, tenant: Tenant, child: RunId) -> list[str]:
-    """What has been sent to the child run's task and wasn't taken before; the caller passes it on."""
-    mine = (
-        (tasks.c.tenant == tenant)
-        & (tasks.c.child_run_id == child)
-        & (tasks.c.status == TaskStatus.RUNNING.value)
-    )
-    found = select(tasks.c.inbox, tasks.c.inbox_read).where(mine).with_for_update(key_share=True)
-    row = (await connection.execute(found)).one_or_none()
-    if row is None or len(row.inbox) == row.inbox_read:
-        return []
-    await connection.execute(
-        update(tasks).where(mine).values(inbox_read=len(row.inbox), updated_at=func.now())
-    )
-    return [message["text"] for message in row.inbox[row.inbox_read :]]
-
-
 # --- its inbox ------------------------------------------------------------------------------------
 
 
@@ -346,7 +306,7 @@ async def send(
     known = tasks.c.inbox.contains([{"key": key}])
     await connection.execute(
         update(tasks)
-        .where(_is(tenant, task_id), tasks.c.status == TaskStatus.RUNNING.value, ~known)
+        .where(is_task(tenant, task_id), tasks.c.status == TaskStatus.RUNNING.value, ~known)
         .values(
             inbox=tasks.c.inbox.op("||", return_type=JSONB)(literal(message, JSONB)),
             updated_at=func.now(),

@@ -41,9 +41,10 @@ def boss(*turns: Turn | Callable[[TaskId], Turn], more: dict[str, object] | None
     )
 
 
-def tells(text: str) -> Callable[[TaskId], Turn]:
+def tells(text: str, *before: Gate) -> Callable[[TaskId], Turn]:
     def play(task_id: TaskId) -> Turn:
-        return turn(Call(tool="send_message", arguments={"task_id": task_id, "message": text}))
+        told = {"task_id": task_id, "message": text}
+        return turn(*before, Call(tool="send_message", arguments=told))
 
     return play
 
@@ -369,14 +370,15 @@ def _told(run_log: list[tuple[str, str]]) -> list[str]:
 
 
 async def test_a_working_child_reads_what_its_parent_sends(database_url: str) -> None:
-    gate = Gate()
+    gate, at_work = Gate(), Gate()
     catalog, script = family(
-        boss=boss(tells("hurry"), turn("Waiting."), turn("It is blue.")),
+        boss=boss(tells("hurry", at_work), turn("Waiting."), turn("It is blue.")),
         scout=Member([turn(gate, "Nearly."), turn("Blue.")]),
     )
     async with replica(database_url, catalog, script) as house:
         run = await house.start()
         await gate.reached.wait()
+        at_work.open.set()
         await run.finished()
         [child] = await children_of(run)
         await child.until("input_queued")

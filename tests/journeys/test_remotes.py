@@ -203,6 +203,18 @@ async def test_a_remote_that_is_too_slow_is_told_to_stop(
     await eventually(stopped)
 
 
+async def test_a_remote_that_has_its_work_done_by_others_is_waited_for(
+    here: tuple[Deployment, Deployment], elsewhere: Deployment
+) -> None:
+    async with here[0].server.client() as client:
+        work = f"CALL agent_run_quick {json.dumps({'prompt': 'how are you?'})}"
+        run = await client.start("chief", work)
+        done = await ended(client, run["run_id"])
+    [chief] = [each for each in await runs_of(elsewhere.server) if each["agent_id"] == "chief"]
+    assert "how are you?" in done["final_output"]
+    assert done["final_output"] == chief["final_output"]
+
+
 # --- a family over two servers --------------------------------------------------------------------
 
 
