@@ -138,6 +138,8 @@ async def test_whatever_hangs_on_a_server_it_is_gone_in_time(
             polling = tasks.create_task(
                 theirs.http.get(f"/v1/runs/{held['run_id']}", params={"wait": 60})
             )
+            # Whatever was asked before this has been heard by the time it is answered.
+            await theirs.get(f"/v1/runs/{held['run_id']}")
             began = monotonic()
             leaving.terminate()
             code = await leaving.gone()
