@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import pairwise
 
 from app.domain.events import CONTROL_EVENTS, RUN_FINISH
+from tests.journeys.chaos.checks_of_children import ends_of_trees, settling_of_tree
 from tests.journeys.chaos.history import Answer, Hearing, History, Kind
 from tests.journeys.chaos.plan import Break
 from tests.journeys.chaos.trial import Outcome
@@ -25,6 +26,7 @@ def table(outcome: Outcome, seed: int) -> str:
         *((f"runs {how}", f"{count}") for how, count in _ends(outcome).most_common()),
         ("decisions", f"{sum(one.answer is Answer.DONE for one in history.of(Kind.DECIDE))}"),
         ("side effects", f"{len(truth.effects)}"),
+        *_trees(outcome),
         ("streams", f"{len(history.hearings)}"),
         ("connections of streams", f"{sum(one.connections for one in history.hearings)}"),
         ("frames checked", f"{frames}"),
@@ -42,6 +44,28 @@ def table(outcome: Outcome, seed: int) -> str:
 def _ends(outcome: Outcome) -> Counter[str]:
     ends = (run["termination"] or {"type": run["status"]} for run in outcome.truth.runs)
     return Counter(" ".join(filter(None, (end["type"], end.get("code")))) for end in ends)
+
+
+def _trees(outcome: Outcome) -> list[tuple[str, str]]:
+    """Of those that were cancelled how long the slowest took; at last also without the faults that met it."""
+    calm_at, children = (
+        outcome.history.calm_at,
+        [run for run in outcome.truth.runs if run["parent_run_id"] is not None],
+    )
+    cancelled = [
+        (top, below)
+        for top, below in ends_of_trees(outcome.truth)
+        if below and top["termination"]["type"] == "cancelled"
+    ]
+    slowest = max((settling_of_tree(*tree) for tree in cancelled), default=0.0)
+    in_calm = max((settling_of_tree(*tree, since=calm_at) for tree in cancelled), default=0.0)
+    return [
+        ("children", f"{len(children)}"),
+        ("deepest child", f"{max((child['depth'] for child in children), default=0)}"),
+        ("trees cancelled", f"{len(cancelled)}"),
+        ("longest settling of a tree", _seconds(slowest)),
+        ("of which after the faults", _seconds(in_calm)),
+    ]
 
 
 def _longest_takeover(history: History) -> float:
