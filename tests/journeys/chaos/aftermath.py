@@ -17,7 +17,11 @@ SETTLES_WITHIN = 90.0
 """Seconds, on a machine that has other things to do."""
 _LOOK_AGAIN = 0.2
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
-_LEFT = "SELECT count(*) FROM runs WHERE status <> 'done'"
+_LEFT = """
+SELECT count(*) FROM runs
+WHERE status <> 'done' OR parent_run_id IS NOT NULL AND request ->> 'keep' = 'false'
+"""
+"""Runs that go on, and children that aren't to be kept."""
 _TREES = """
 SELECT id::text FROM runs r WHERE parent_run_id IS NULL AND status <> 'done'
     AND EXISTS (SELECT FROM runs c WHERE c.parent_run_id = r.id AND c.status <> 'done')
