@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import pairwise
 
-from app.domain.events import CONTROL_EVENTS, RUN_FINISH
+from app.domain.events import RUN_FINISH, RUN_START
 from tests.journeys.chaos.checks_of_children import ends_of_trees, settling_of_tree
 from tests.journeys.chaos.history import Answer, Hearing, History, Kind
 from tests.journeys.chaos.plan import Break
@@ -47,7 +47,7 @@ def _ends(outcome: Outcome) -> Counter[str]:
 
 
 def _trees(outcome: Outcome) -> list[tuple[str, str]]:
-    """Of those that were cancelled how long the slowest took; at last also without the faults that met it."""
+    """How long the slowest of those took that were cancelled; and what of that no fault can be blamed for."""
     calm_at, children = (
         outcome.history.calm_at,
         [run for run in outcome.truth.runs if run["parent_run_id"] is not None],
@@ -77,7 +77,7 @@ def _longest_stall(hearing: Hearing) -> float:
     longest, executes = 0.0, False
     for before, after in pairwise(hearing.frames):
         kind = before.event["event_type"]
-        executes = kind != RUN_FINISH and (executes or kind not in CONTROL_EVENTS)
+        executes = kind == RUN_START or (executes and kind != RUN_FINISH)
         if executes:
             longest = max(longest, after.at - before.at)
     return longest
