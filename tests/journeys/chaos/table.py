@@ -48,10 +48,8 @@ def _ends(outcome: Outcome) -> Counter[str]:
 
 def _trees(outcome: Outcome) -> list[tuple[str, str]]:
     """How long the slowest of those took that were cancelled; and what of that no fault can be blamed for."""
-    calm_at, children = (
-        outcome.history.calm_at,
-        [run for run in outcome.truth.runs if run["parent_run_id"] is not None],
-    )
+    calm_at = outcome.history.calm_at
+    children = [run for run in outcome.truth.runs if run["parent_run_id"] is not None]
     cancelled = [
         (top, below)
         for top, below in ends_of_trees(outcome.truth)
