@@ -67,6 +67,8 @@ class Follower:
         self._heartbeat = heartbeat
         self._wanted = wanted
         self._at_finish = False
+        self._was_over = False
+        """The last look at the run has found it so; the log is to be read once more."""
         self._showed_at = asyncio.get_running_loop().time()
         subscription.cursor = after
 
@@ -83,10 +85,13 @@ class Follower:
                 self._showed_at = asyncio.get_running_loop().time()
             self._at_finish = self._ends_with_finish(heard)
             if self._at_finish and not self._behind:
-                over = True if heard and self._is_end(heard[-1]) else await self._is_over()
-                if over:
+                if self._is_end(heard[-1]) if heard else self._was_over:
                     return
-                self._at_finish = over is None
+                over = await self._is_over()
+                self._at_finish = over is not False
+                # What has made it so may have been said since the log was read.
+                self._was_over = over is True
+                self._behind |= self._was_over
 
     def close(self) -> None:
         self._subscription.close()

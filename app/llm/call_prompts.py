@@ -1,7 +1,8 @@
 """The little language in which a prompt tells a model without a mind which tools to call.
 
 `CALL name {json}` is one call, `CALLS 3 name {json}` three at once. A prompt may hold several of them:
-each is a round of its own, played after the results of the one before.
+each is a round of its own, played after the results of the one before. What stands within the arguments
+of a call is for whoever gets them: so an agent can be told what to tell another.
 """
 
 import json
@@ -22,8 +23,11 @@ class Round:
 
 def rounds_of(prompt: str) -> tuple[Round, ...]:
     """All rounds that a prompt asks for, in their order; what isn't JSON asks for nothing."""
-    rounds = []
+    rounds: list[Round] = []
+    end = 0
     for match in _DIRECTIVE.finditer(prompt):
+        if match.start() < end:
+            continue
         try:
             _, end = json.JSONDecoder().raw_decode(prompt, match.end())
         except ValueError:

@@ -97,7 +97,20 @@ async def enqueue_errand(connection: Connection, errand: Errand) -> None:
     body = asdict(errand)
     if isinstance(errand, AbortRemote):
         body["kind"] = ABORT_REMOTE
-    await queries.enqueue(ERRAND_ENTRYPOINT, json.dumps(body).encode())
+    await queries.enqueue(
+        ERRAND_ENTRYPOINT,
+        json.dumps(body).encode(),
+        dedupe_key=_dedupe_key_of_errand(errand),
+        on_conflict="skip",
+    )
+
+
+def _dedupe_key_of_errand(errand: Errand) -> str | None:
+    """To forget a child may take until people have answered: who is about to will do. Of the rest each is
+    about what has just been committed, and may come to another end than the one before."""
+    if isinstance(errand, AboutChild) and errand.kind is ChildErrand.FORGET:
+        return f"{errand.kind}:{errand.tenant}:{errand.child_run_id}"
+    return None
 
 
 def delivered_errand(payload: bytes | None) -> Errand:

@@ -1,7 +1,7 @@
 """Errands about children that should have been done and weren't, as the rows tell; for the sweeper.
 
 A child that was never started, an end that its parent doesn't know, a message that has stayed with its
-task, a child that goes on although nobody waits for it.
+task, a child that goes on although nobody waits for it, one that is there still and wasn't to be kept.
 """
 
 from datetime import timedelta
@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Select,
+    Text,
     Uuid,
     and_,
     case,
@@ -19,8 +20,10 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    text,
 )
 
+from app.domain.children import ticket_name_of_child
 from app.domain.errands import AboutChild, ChildErrand
 from app.domain.ids import RunId, Tenant
 from app.domain.runs import RunStatus
@@ -37,7 +40,12 @@ _task_is_open = tasks.c.status == TaskStatus.RUNNING.value
 async def of_children(connection: Connection, *, grace: float, limit: int) -> list[AboutChild]:
     """Those that were due `grace` ago."""
     long_ago = func.now() - timedelta(seconds=grace)
-    due = [_behind_tickets(long_ago), _of_tasks(long_ago), _unwanted(long_ago)]
+    due = [
+        _behind_tickets(long_ago),
+        _of_tasks(long_ago),
+        _unwanted(long_ago),
+        _to_forget(long_ago),
+    ]
     return [
         AboutChild(
             kind=ChildErrand(row.kind),
@@ -130,3 +138,25 @@ def _unwanted(long_ago: ColumnElement[Any]) -> Select[Any]:
             or_(parent_is_over, task_is_over),
         )
     )
+
+
+def _to_forget(long_ago: ColumnElement[Any]) -> Select[Any]:
+    """It has ended, and whoever waited for it has its answer or wants none."""
+    # In the words of the index, whose values mustn't be parameters.
+    is_over = text(
+        "child.status = 'done' AND child.parent_run_id IS NOT NULL"
+        " AND (child.request ->> 'keep') = 'false'"
+    )
+    name = ticket_name_of_child(RunId("")) + cast(_child.c.id, Text)
+    is_awaited = exists().where(
+        tickets.c.tenant == _child.c.tenant,
+        tickets.c.run_id == _child.c.parent_run_id,
+        tickets.c.ticket_id == name,
+        IS_OPEN_CHILD,
+    )
+    is_a_task = exists().where(
+        tasks.c.tenant == _child.c.tenant, tasks.c.child_run_id == _child.c.id, _task_is_open
+    )
+    return _due(
+        literal(ChildErrand.FORGET.value), _child.c.tenant, _child.c.parent_run_id, _child.c.id
+    ).where(is_over, _child.c.updated_at < long_ago, ~is_awaited, ~is_a_task)

@@ -266,6 +266,14 @@ runs = Table(
         "parent_run_id",
         postgresql_where=text("parent_run_id IS NOT NULL"),
     ),
+    # Children that have ended and aren't to be kept.
+    Index(
+        "runs_to_forget",
+        "updated_at",
+        postgresql_where=text(
+            "status = 'done' AND parent_run_id IS NOT NULL AND (request ->> 'keep') = 'false'"
+        ),
+    ),
     # Runs whose tasks have reported while they waited.
     Index(
         "runs_unread",

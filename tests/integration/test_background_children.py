@@ -21,9 +21,17 @@ from app.domain.messages import Role
 from app.domain.runs import Cancelled, Done, RunStatus, Termination, Waiting, WaitingReason
 from app.domain.tasks import Task, TaskStatus
 from app.llm.scripted import Call, Gate, Script, Turn, turn
-from app.storage import overdue_errands
 from tests.support.conditions import eventually
-from tests.support.families import Member, by_transcript, children_of, family, family_of, work_for
+from tests.support.families import (
+    Member,
+    by_transcript,
+    children_of,
+    family,
+    family_of,
+    lose_errands,
+    overdue,
+    work_for,
+)
 from tests.support.house import ANN, Replica, Run, of_type, replica, texts_of
 from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
@@ -93,15 +101,6 @@ async def without_errands(url: str, catalog: Catalog, script: Script) -> AsyncIt
     async with replica(url, catalog, script) as house:
         await house.take_nothing_new()
         yield house
-
-
-async def lose_errands(house: Replica) -> None:
-    await house.database.hot.execute("DELETE FROM pgq.pgqueuer WHERE entrypoint = 'errand'")
-
-
-async def overdue(house: Replica) -> list[AboutChild]:
-    async with house.database.reading() as connection:
-        return await overdue_errands.of_children(connection, grace=0, limit=10)
 
 
 # --- from the call to the answer ------------------------------------------------------------------

@@ -3,16 +3,30 @@
 import pytest
 
 from app.api.schemas.runs import run_out
+from app.clock import new_id
 from app.control import reading, tickets
+from app.control.children import run_child_errand
 from app.control.explain import Why, explain
 from app.domain.children import Delegation
+from app.domain.errands import AboutChild, ChildErrand
 from app.domain.errors import Invalid
 from app.domain.events import ActivitySnapshot
+from app.domain.ids import RunId
 from app.domain.runs import Cancelled, Done, NaturalEnd, RunStatus, Waiting, WaitingReason
 from app.domain.tickets import TicketFilter, TicketKind
 from app.llm.scripted import Gate, turn
+from app.storage import deliveries
 from tests.support.conditions import eventually
-from tests.support.families import Member, children_of, family, family_of, records_below, work_for
+from tests.support.families import (
+    Member,
+    children_of,
+    family,
+    family_of,
+    lose_errands,
+    overdue,
+    records_below,
+    work_for,
+)
 from tests.support.house import ANN, of_type, replica, texts_of
 from tests.support.probes import Probe
 
@@ -197,6 +211,53 @@ async def test_a_child_that_isnt_to_be_kept_leaves_nothing_but_its_answer(
 
         await eventually(forgotten)
         assert await house.database.hot.fetchval("SELECT count(*) FROM threads") == 1
+
+
+async def test_a_child_that_isnt_to_be_kept_is_removed_even_when_the_errand_is_lost(
+    database_url: str,
+) -> None:
+    gate = Gate()
+    catalog, script = family(
+        boss=Member(LEAD.turns, delegates=["scout"], more={"delegation": Delegation(keep=False)}),
+        scout=Member([turn(gate, "Blue.")]),
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await gate.reached.wait()
+        await house.take_nothing_new()
+        gate.open.set()
+        [child] = await children_of(run)
+        await child.ended()
+        [tell] = await overdue(house)
+        assert tell.kind is ChildErrand.TELL_PARENT
+        assert await run_child_errand(house.desk, tell)
+        await lose_errands(house)
+        [forget] = await overdue(house)
+        assert forget.kind is ChildErrand.FORGET
+        assert await run_child_errand(house.desk, forget)
+        assert await children_of(run) == []
+        assert await overdue(house) == []
+
+
+async def test_however_often_a_child_is_found_that_is_to_be_removed_it_is_queued_once(
+    database_url: str,
+) -> None:
+    catalog, script = family(boss=Member([turn("Nobody.")]))
+    async with replica(database_url, catalog, script) as house:
+        await house.take_nothing_new()
+        about = AboutChild(
+            kind=ChildErrand.FORGET,
+            tenant=ANN.tenant,
+            parent_run_id=RunId(new_id()),
+            child_run_id=RunId(new_id()),
+        )
+        for _ in range(2):
+            async with house.database.transaction() as connection:
+                await deliveries.enqueue_errand(connection, about)
+        queued = await house.database.hot.fetchval(
+            "SELECT count(*) FROM pgq.pgqueuer WHERE entrypoint = 'errand'"
+        )
+        assert queued == 1
 
 
 async def test_only_the_childs_end_answers_for_it_but_the_call_can_be_taken_back(

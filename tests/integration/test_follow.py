@@ -182,6 +182,19 @@ async def test_a_run_at_rest_ends_its_stream_unless_the_end_is_wanted(database: 
             await reader.silence()
 
 
+async def test_what_is_said_before_a_reader_finds_the_run_done_is_heard(database: Database) -> None:
+    run = await running(database.hot)
+    async with writing(database) as voices:
+        await come_to_rest(voices, run, suspended(), ticket_of(run))
+        wants_the_end = scope_of(run, run.id, until_done=True)
+        async with following(database, voices, wants_the_end) as reader:
+            assert await reader.until(2) == [1, 2]
+            me = await worker(database.hot)
+            assert await hot.claim(database.hot, run.tenant, run.thread_id, run.id, me, TIMEOUT)
+            await come_to_rest(voices, run, done(), attempt=2)
+            assert await reader.to_the_end() == [1, 2, 3]
+
+
 async def test_a_stream_stays_open_for_an_answer_that_is_yet_to_be_used(
     database: Database,
 ) -> None:

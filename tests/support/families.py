@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.agents.catalog import Catalog
+from app.domain.errands import AboutChild
 from app.domain.ids import AgentId, CallId, TaskId
 from app.domain.messages import Role
 from app.domain.runs import RunRecord
 from app.llm.scripted import Call, Script, Turn, in_order
 from app.runtime.ports import ModelRequest, Tool
-from app.storage import children
+from app.storage import children, overdue_errands
 from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, an_agent, joined
 
@@ -89,3 +90,14 @@ async def family_of(run: Run, size: int) -> list[Run]:
 async def records_below(house: Replica, run: Run) -> list[RunRecord]:
     async with house.database.reading() as connection:
         return await children.below(connection, run.record.tenant, run.id)
+
+
+async def lose_errands(house: Replica) -> None:
+    """As the queue does over whose failure the database went away."""
+    await house.database.hot.execute("DELETE FROM pgq.pgqueuer WHERE entrypoint = 'errand'")
+
+
+async def overdue(house: Replica) -> list[AboutChild]:
+    """What the sweeper would have done now, if nothing needed its time."""
+    async with house.database.reading() as connection:
+        return await overdue_errands.of_children(connection, grace=0, limit=10)

@@ -9,13 +9,17 @@ _BROKEN = {
         GROUP BY t.tenant, t.id HAVING t.next_message_seq <> count(m.seq) + 1
             OR (count(m.seq) > 0 AND (min(m.seq) <> 1 OR max(m.seq) <> count(m.seq)))""",
     "a thread's events have a gap": """
-        SELECT h.thread_id::text FROM event_heads h LEFT JOIN events e
-            ON e.tenant = h.tenant AND e.thread_id = h.thread_id
+        SELECT h.thread_id::text FROM event_heads h
+            JOIN threads t ON t.tenant = h.tenant AND t.id = h.thread_id
+            LEFT JOIN events e ON e.tenant = h.tenant AND e.thread_id = h.thread_id
         WHERE h.pruned_to IS NULL
         GROUP BY h.tenant, h.thread_id
         HAVING h.next_seq <> coalesce(sum(e.seq - coalesce(e.from_seq, e.seq) + 1), 0) + 1
             OR (count(e.seq) > 0 AND (min(coalesce(e.from_seq, e.seq)) <> 1
                 OR max(e.seq) <> h.next_seq - 1))""",
+    "a thread that was deleted has events": """
+        SELECT DISTINCT e.thread_id::text FROM events e WHERE NOT EXISTS (
+            SELECT FROM threads t WHERE t.tenant = e.tenant AND t.id = e.thread_id)""",
     "a thread miscounts its queue": """
         SELECT t.id::text FROM threads t WHERE t.queue_length <> (SELECT count(*) FROM runs r
             WHERE r.tenant = t.tenant AND r.thread_id = t.id AND r.status = 'created'

@@ -92,6 +92,11 @@ def sound() -> Trial:
                 "final_output": "It is done.",
                 "was_to_be_cancelled": False,
                 "mark": "p0.1",
+                "root_run_id": RUN,
+                "parent_run_id": None,
+                "depth": 0,
+                "cancelled_at": None,
+                "finished_at": 10.0,
             }
         ],
         events=log(),
@@ -276,6 +281,10 @@ def runs_for_ever(trial: Trial) -> None:
     trial.rows(runs=[{**trial.truth.runs[0], "status": "running", "termination": None}])
 
 
+def is_a_child_of_nobody(trial: Trial) -> None:
+    trial.rows(runs=[{**trial.truth.runs[0], "parent_run_id": OTHER, "parent_call_id": "c"}])
+
+
 def breaks_a_row(trial: Trial) -> None:
     trial.truth = replace(trial.truth, broken_rows={"a thread's messages have a gap": [THREAD]})
 
@@ -313,6 +322,7 @@ def breaks_a_row(trial: Trial) -> None:
         (pays_what_was_edited, "an edited call runs as it was"),
         (never_rests, "not everything comes to rest"),
         (runs_for_ever, "a run never ends"),
+        (is_a_child_of_nobody, "a child that nobody asked for"),
         (breaks_a_row, "a thread's messages have a gap"),
     ],
     ids=lambda given: given.__name__ if callable(given) else "",

@@ -1,4 +1,5 @@
-"""When the faults have stopped: every question is answered, and everything must come to its end."""
+"""When the faults have stopped: trees are cancelled, every question is answered, and everything must come
+to its end."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,22 +9,44 @@ import asyncpg
 import httpx2
 
 from app.clock import pause
+from tests.journeys.chaos.checks_of_children import TREE_ENDS_WITHIN
 from tests.journeys.chaos.fleet import Replica
 from tests.journeys.chaos.history import Answer, History, Kind, Operation
 
 SETTLES_WITHIN = 90.0
 """Seconds, on a machine that has other things to do."""
 _LOOK_AGAIN = 0.2
-_LEFT = "SELECT count(*) FROM runs WHERE status <> 'done'"
+_NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
+_LEFT = """
+SELECT count(*) FROM runs
+WHERE status <> 'done' OR parent_run_id IS NOT NULL AND request ->> 'keep' = 'false'
+"""
+"""Runs that go on, and children that aren't to be kept."""
+_TREES = """
+SELECT id::text FROM runs r WHERE parent_run_id IS NULL AND status <> 'done'
+    AND EXISTS (SELECT FROM runs c WHERE c.parent_run_id = r.id AND c.status <> 'done')
+ORDER BY created_at
+"""
+_LEFT_OF_CANCELLED = """
+SELECT count(*) FROM runs r JOIN runs root ON root.tenant = r.tenant AND root.id = r.root_run_id
+WHERE r.status <> 'done' AND root.cancel_requested_at IS NOT NULL
+"""
 
 
 async def settle(
     url: str, replicas: Sequence[Replica], http: httpx2.AsyncClient, history: History
 ) -> None:
-    """Answer tickets until no run is left; the history tells how long that took, or that it didn't end."""
+    """Answer tickets until no run is left; the history tells how long that took, or that it didn't end.
+
+    Of trees every second is cancelled before, and comes to its end with nobody's help.
+    """
     began = asyncio.get_running_loop().time()
     connection = await asyncpg.connect(url)
+    history.calm_at = await connection.fetchval(_NOW)
     try:
+        with suppress(TimeoutError):  # the checker says which of them are late
+            async with asyncio.timeout(TREE_ENDS_WITHIN):
+                await _cancel_trees(connection, f"{replicas[0].base}", http, history)
         async with asyncio.timeout(SETTLES_WITHIN):
             while await connection.fetchval(_LEFT):
                 for replica in replicas:
@@ -35,6 +58,27 @@ async def settle(
         history.settled_in = None
     finally:
         connection.terminate()
+
+
+async def _cancel_trees(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+    base: str,
+    http: httpx2.AsyncClient,
+    history: History,
+) -> None:
+    for number, row in enumerate((await connection.fetch(_TREES))[::2]):
+        operation = Operation(
+            mark=f"aftermath.tree.{number}",
+            kind=Kind.CANCEL,
+            path=f"/v1/runs/{row['id']}/cancel",
+            body={"reason": "It is over."},
+            tries=1,
+        )
+        history.operations.append(operation)
+        response = await http.post(base + operation.path, json=operation.body)
+        operation.answered(response.status_code, response.json())
+    while await connection.fetchval(_LEFT_OF_CANCELLED):
+        await pause(_LOOK_AGAIN)
 
 
 async def _answer_tickets(base: str, http: httpx2.AsyncClient, history: History) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tests.journeys.chaos.checks_of_children import check_children
 from tests.journeys.chaos.checks_of_logs import check_logs
 from tests.journeys.chaos.checks_of_requests import check_requests
 from tests.journeys.chaos.checks_of_streams import check_streams
@@ -17,6 +18,7 @@ def check(history: History, truth: Truth) -> list[Violation]:
         *check_logs(truth),
         *check_requests(history, truth),
         *check_tools(truth),
+        *check_children(history, truth),
         *_check_rest(history, truth),
     ]
 

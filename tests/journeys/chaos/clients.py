@@ -9,10 +9,11 @@ from uuid import UUID
 from app.clock import pause
 from tests.journeys.chaos.asking import Client
 from tests.journeys.chaos.history import Answer, Json, Kind, Operation
-from tests.journeys.chaos.prompts import prompt
+from tests.journeys.chaos.prompts import prompt, tree_prompt
 
 _ON_ACTIVE = ("enqueue", "enqueue", "enqueue", "steer", "steer", "interrupt", "reject")
 _MODES = ("queue", "steer", "steer", "interrupt_then_queue")
+_TAKES_BACK = 0.2
 _ANSWERS: dict[str, Json] = {
     "approve": {},
     "edit": {},
@@ -27,9 +28,20 @@ class Habits:
     """How often people do what, what they ask whom, and how long at most they pause between."""
 
     acts: Mapping[str, int] = field(
-        default_factory=lambda: {"start": 8, "decide": 6, "say_more": 3, "cancel": 1, "retry": 1}
+        default_factory=lambda: {
+            "start": 8,
+            "start_tree": 1,
+            "decide": 6,
+            "decide_below": 2,
+            "say_more": 3,
+            "cancel": 1,
+            "cancel_below": 1,
+            "retry": 1,
+        }
     )
     agents: Sequence[str] = ("worker", "worker", "worker", "many_hands", "patient", "lecturer")
+    heads: Sequence[str] = ("boss", "patron")
+    """Agents that give work to others."""
     prompt: Callable[[random.Random, str], str] = prompt
     longest_pause: float = 0.4
 
@@ -44,7 +56,10 @@ class Person:
     chance: random.Random
     runs: list[str] = field(default_factory=list)
     threads: list[str] = field(default_factory=list)
+    trees: list[str] = field(default_factory=list)
+    """The runs of those agents that give work to others."""
     _heard: set[str] = field(default_factory=set)
+    _followed: set[str] = field(default_factory=set)
     _count: int = 0
 
     async def live(self, over: asyncio.Event) -> None:
@@ -57,16 +72,28 @@ class Person:
     # --- acts ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Under a key, with an id of the client's own, or without either, which nobody may repeat."""
         mark = self._mark()
+        await self._start(
+            mark, self.chance.choice(self.habits.agents), self.habits.prompt(self.chance, mark)
+        )
+
+    async def start_tree(self) -> None:
+        """Have one agent give work to others, who give it to others."""
+        mark, head = self._mark(), self.chance.choice(self.habits.heads)
+        run_id = await self._start(mark, head, tree_prompt(self.chance, head, mark))
+        if run_id is not None:
+            self.trees.append(run_id)
+
+    async def _start(self, mark: str, agent_id: str, text: str) -> str | None:
+        """Under a key, with an id of the client's own, or without either, which nobody may repeat."""
         thread_id = self._thread()
         on_active = self.chance.choice(_ON_ACTIVE)
         body: Json = {
-            "agent_id": self.chance.choice(self.habits.agents),
+            "agent_id": agent_id,
             "thread_id": thread_id,
             "on_active": on_active,
             "metadata": {"mark": mark},
-            "messages": [_message(mark, self.habits.prompt(self.chance, mark))],
+            "messages": [_message(mark, text)],
         }
         identified = self.chance.choice(("key", "key", "key", "id", ""))
         if identified == "id" and on_active != "steer":
@@ -75,18 +102,41 @@ class Person:
         operation = Operation(mark=mark, kind=Kind.START, path="/v1/runs", body=body, key=key)
         streams = self.chance.random() < 0.3
         await (self.client.start_and_listen if streams else self.client.ask)(operation)
-        if operation.answer is Answer.DONE:
-            self._know(operation.said["run_id"], is_heard=streams)
-            if thread_id not in self._heard and self.chance.random() < 0.3:
-                self._heard.add(thread_id)
-                self.client.listen_to_thread(thread_id)
+        if operation.answer is not Answer.DONE:
+            return None
+        run_id: str = operation.said["run_id"]
+        self._know(run_id, is_heard=streams)
+        if thread_id not in self._heard and self.chance.random() < 0.3:
+            self._heard.add(thread_id)
+            self.client.listen_to_thread(thread_id)
+        return run_id
 
     async def decide(self) -> None:
         """Answer a ticket; now and then twice, or with somebody who answers otherwise at the same time."""
         found = await self.client.look("/v1/tickets?status=open&limit=20")
         if found is None or not found["items"]:
             return
-        ticket = self.chance.choice(found["items"])
+        await self._answer(self.chance.choice(found["items"]))
+
+    async def decide_below(self) -> None:
+        """Answer what a tree's first run tells of those below it, or take back a call of its own; listen
+        to whoever is answered."""
+        if not self.trees:
+            return
+        found = await self.client.look(f"/v1/runs/{self.chance.choice(self.trees[-5:])}")
+        waiting = (found or {}).get("waiting") or {}
+        asked = waiting.get("tickets_of_children", [])
+        if asked:
+            ticket = self.chance.choice(asked)
+            await self._answer(ticket)
+            if ticket["run_id"] not in self._followed:
+                self._followed.add(ticket["run_id"])
+                self.client.listen_to_run(ticket["run_id"])
+        elif found and waiting.get("tickets") and self.chance.random() < _TAKES_BACK:
+            ticket = self.chance.choice(waiting["tickets"])
+            await self._answer({"run_id": found["run_id"], **ticket})
+
+    async def _answer(self, ticket: Json) -> None:
         first = self._decision(ticket)
         match self.chance.choice(("once", "once", "again", "twice", "against")):
             case "again":
@@ -125,6 +175,20 @@ class Person:
         path = f"/v1/runs/{self.chance.choice(self.runs[-5:])}/cancel"
         if self.chance.random() < 0.5:
             path += "?wait=1"
+        await self.client.ask(
+            Operation(mark=mark, kind=Kind.CANCEL, path=path, body={"reason": mark}, key=mark)
+        )
+
+    async def cancel_below(self) -> None:
+        """Cancel a tree, or some run in the middle of one."""
+        if not self.trees:
+            return
+        mark, root = self._mark(), self.chance.choice(self.trees[-5:])
+        found = await self.client.look(f"/v1/runs?root_run_id={root}&limit=50")
+        items = (found or {}).get("items", ())
+        kept = [run["run_id"] for run in items if run["agent_id"] != "clerk"]
+        run_id = self.chance.choice([root, *kept])
+        path = f"/v1/runs/{run_id}/cancel"
         await self.client.ask(
             Operation(mark=mark, kind=Kind.CANCEL, path=path, body={"reason": mark}, key=mark)
         )

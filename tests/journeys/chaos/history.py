@@ -115,6 +115,8 @@ class History:
     hearings: list[Hearing] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
+    calm_at: float = 0.0
+    """When the last fault was over, by the clock of the rows."""
     settled_in: float | None = None
     """Seconds from the last fault to the end of everything; None when it didn't come."""
 

@@ -1,10 +1,21 @@
 """What people ask for: words, or calls that the fake model makes exactly as they are spelt out."""
 
+import json
 import random
+from collections.abc import Mapping, Sequence
 
 _TOOLS = ("look", "put", "send", "send", "pay", "pay", "pay", "ask")
 _ROUNDS = (0, 0, 1, 1, 1, 2, 3)
 _FLOODS = 0.02
+_BELOW: Mapping[str, Sequence[str]] = {
+    "boss": ("lead", "lead", "lead", "forgetful"),
+    "patron": ("lead", "distant_lead", "distant_lead"),
+    "lead": ("worker", "worker", "many_hands"),
+    "distant_lead": ("worker", "many_hands"),
+    "forgetful": ("clerk",),
+}
+"""Whom an agent of the harness may give work to, and how often it is that one."""
+_OF_CLERKS = ("look", "put")
 
 
 def prompt(chance: random.Random, mark: str) -> str:
@@ -16,6 +27,20 @@ def prompt(chance: random.Random, mark: str) -> str:
     return " ".join(calls) or "Tell me something."
 
 
-def _round(chance: random.Random, what: str) -> str:
+def tree_prompt(chance: random.Random, agent_id: str, mark: str) -> str:
+    """What an agent and everybody below it are to do: give work to two at once, until somebody does it."""
+    if agent_id not in _BELOW:
+        tools = _OF_CLERKS if agent_id == "clerk" else _TOOLS
+        return _round(chance, f"{mark}/0", tools)
+    rounds = []
+    for number in range(chance.choice((1, 1, 2))):
+        below = chance.choice(_BELOW[agent_id])
+        prompt = tree_prompt(chance, below, f"{mark}/{number}")
+        times = chance.choice((2, 2, 2, 3)) if number == 0 else 1
+        rounds.append(f"CALLS {times} agent_run_{below} {json.dumps({'prompt': prompt})}")
+    return " ".join(rounds)
+
+
+def _round(chance: random.Random, what: str, tools: Sequence[str] = _TOOLS) -> str:
     times = chance.choice((1, 1, 1, 2))
-    return f'CALLS {times} {chance.choice(_TOOLS)} {{"what": "{what}"}}'
+    return f'CALLS {times} {chance.choice(tools)} {{"what": "{what}"}}'

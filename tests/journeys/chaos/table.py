@@ -3,7 +3,8 @@
 from collections import Counter
 from itertools import pairwise
 
-from app.domain.events import CONTROL_EVENTS, RUN_FINISH
+from app.domain.events import RUN_FINISH, RUN_START
+from tests.journeys.chaos.checks_of_children import ends_of_trees, settling_of_tree
 from tests.journeys.chaos.history import Answer, Hearing, History, Kind
 from tests.journeys.chaos.plan import Break
 from tests.journeys.chaos.trial import Outcome
@@ -25,6 +26,7 @@ def table(outcome: Outcome, seed: int) -> str:
         *((f"runs {how}", f"{count}") for how, count in _ends(outcome).most_common()),
         ("decisions", f"{sum(one.answer is Answer.DONE for one in history.of(Kind.DECIDE))}"),
         ("side effects", f"{len(truth.effects)}"),
+        *_trees(outcome),
         ("streams", f"{len(history.hearings)}"),
         ("connections of streams", f"{sum(one.connections for one in history.hearings)}"),
         ("frames checked", f"{frames}"),
@@ -44,6 +46,26 @@ def _ends(outcome: Outcome) -> Counter[str]:
     return Counter(" ".join(filter(None, (end["type"], end.get("code")))) for end in ends)
 
 
+def _trees(outcome: Outcome) -> list[tuple[str, str]]:
+    """How long the slowest of those took that were cancelled; and what of that no fault can be blamed for."""
+    calm_at = outcome.history.calm_at
+    children = [run for run in outcome.truth.runs if run["parent_run_id"] is not None]
+    cancelled = [
+        (top, below)
+        for top, below in ends_of_trees(outcome.truth)
+        if below and top["termination"]["type"] == "cancelled"
+    ]
+    slowest = max((settling_of_tree(*tree) for tree in cancelled), default=0.0)
+    in_calm = max((settling_of_tree(*tree, since=calm_at) for tree in cancelled), default=0.0)
+    return [
+        ("children", f"{len(children)}"),
+        ("deepest child", f"{max((child['depth'] for child in children), default=0)}"),
+        ("trees cancelled", f"{len(cancelled)}"),
+        ("longest settling of a tree", _seconds(slowest)),
+        ("of which after the faults", _seconds(in_calm)),
+    ]
+
+
 def _longest_takeover(history: History) -> float:
     return max((takeover.seconds for takeover in history.takeovers), default=0.0)
 
@@ -53,7 +75,7 @@ def _longest_stall(hearing: Hearing) -> float:
     longest, executes = 0.0, False
     for before, after in pairwise(hearing.frames):
         kind = before.event["event_type"]
-        executes = kind != RUN_FINISH and (executes or kind not in CONTROL_EVENTS)
+        executes = kind == RUN_START or (executes and kind != RUN_FINISH)
         if executes:
             longest = max(longest, after.at - before.at)
     return longest

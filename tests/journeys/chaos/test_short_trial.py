@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.journeys.chaos.clients import Habits
 from tests.journeys.chaos.history import Kind
 from tests.journeys.chaos.plan import Break, plan
 from tests.journeys.chaos.postgres import Postgres
@@ -18,11 +19,13 @@ SEED = 220
 SECONDS = 9.0
 PAUSES = (0.3, 0.75)
 """Short ones, so that every fault has its turn."""
+HABITS = Habits(acts={**Habits().acts, "start_tree": 2})
+"""With so many trees that some grow to their full depth."""
 
 
 @pytest.mark.timeout(600)
 async def test_nothing_is_lost_whatever_breaks(provider: FakeProvider, folder: Path) -> None:
-    setting = Setting(seed=SEED, seconds=SECONDS, replicas=2, people=5)
+    setting = Setting(seed=SEED, seconds=SECONDS, replicas=2, people=5, habits=HABITS)
     planned = plan(SEED, SECONDS, setting.replicas, pauses=PAUSES)
     assert {one.what for one in planned} == set(Break)
     async with Postgres(folder / "pg").running() as postgres:
@@ -34,3 +37,4 @@ async def test_nothing_is_lost_whatever_breaks(provider: FakeProvider, folder: P
     assert outcome.truth.effects
     assert any(hearing.connections > 1 for hearing in outcome.history.hearings)
     assert any(outcome.history.of(Kind.DECIDE))
+    assert {0, 1, 2} <= {run["depth"] for run in outcome.truth.runs}

@@ -14,20 +14,28 @@ Row: TypeAlias = dict[str, Any]
 _RUNS = """
 SELECT id::text, thread_id::text, status, waiting_reason, termination::text, attempt, owner::text,
     retry_of::text, final_output, cancel_requested_at IS NOT NULL AS was_to_be_cancelled,
-    metadata ->> 'mark' AS mark FROM runs ORDER BY created_at
+    metadata ->> 'mark' AS mark, agent_id, root_run_id::text, parent_run_id::text,
+    parent_thread_id::text, parent_call_id, depth,
+    extract(epoch FROM cancel_requested_at)::float8 AS cancelled_at,
+    extract(epoch FROM finished_at)::float8 AS finished_at
+FROM runs ORDER BY created_at
 """
 _EVENTS = """
 SELECT seq, thread_id::text, run_id::text, step, event_type, body FROM events ORDER BY thread_id, seq
 """
 _MESSAGES = """
-SELECT thread_id::text, seq, role, content::text FROM messages ORDER BY thread_id, seq
+SELECT thread_id::text, seq, role, content::text, tool_call_id, produced_by_run::text FROM messages ORDER BY thread_id, seq
 """
 _INPUTS = "SELECT run_id::text, status, message::text FROM inputs"
 _TICKETS = """
-SELECT t.id::text, t.run_id::text, t.call_id, t.kind, t.tool_name, t.status, t.arguments::text,
+SELECT t.id::text, t.run_id::text, t.call_id, t.step_index, t.kind, t.tool_name, t.status,
+    t.arguments::text, CASE WHEN t.kind = 'child' THEN t.evidence::text END AS work,
     t.applied_at IS NOT NULL AS is_applied, d.decision_id, d.action, d.payload::text
 FROM tickets t LEFT JOIN decisions d
     ON d.tenant = t.tenant AND d.ticket = t.id AND d.effect = 'decided'
+"""
+_TASKS = """
+SELECT id, run_id::text, call_id, tool_name, status, result::text, child::text AS work FROM tasks
 """
 _EFFECTS = """
 SELECT tool, what, key, run_id::text, call_id, pid, attempt FROM chaos.effects ORDER BY id
@@ -43,6 +51,7 @@ class Truth:
     messages: Sequence[Row] = ()
     inputs: Sequence[Row] = ()
     tickets: Sequence[Row] = ()
+    tasks: Sequence[Row] = ()
     effects: Sequence[Row] = ()
     broken_rows: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What `tests.support.invariants` says of the rows."""
@@ -57,9 +66,10 @@ async def read_truth(url: str) -> Truth:
             messages=[dict(row) for row in await connection.fetch(_MESSAGES)],
             inputs=[dict(row) for row in await connection.fetch(_INPUTS)],
             tickets=[
-                _parsed(dict(row), "arguments", "payload")
+                _parsed(dict(row), "arguments", "payload", "work")
                 for row in await connection.fetch(_TICKETS)
             ],
+            tasks=[_parsed(dict(row), "result", "work") for row in await connection.fetch(_TASKS)],
             effects=[dict(row) for row in await connection.fetch(_EFFECTS)],
             broken_rows=await broken_invariants(url),
         )
