@@ -23,10 +23,10 @@ run: $(RUNTIME)  ## Serve, with an embedded Postgres unless DATABASE_URL is set
 test: check  ## Everything that CI runs: lint, contracts, types and all tests
 	@$(BIN)/pytest
 
-test-system: $(TESTING)  ## What needs programs from the distribution: proxies, a browser, other languages' clients
+test-system: $(TESTING)  ## What needs programs from the distribution, and the journeys that take long
 	@$(BIN)/python -m tests.system.programs
 	@$(MAKE) --no-print-directory $(CLIENTS)
-	@$(BIN)/pytest tests/system
+	@$(BIN)/pytest tests/system tests/trials
 
 check: $(TESTING)  ## Lint, import contracts and types only
 	@$(BIN)/ruff format --check .

@@ -19,6 +19,8 @@ class Cutter:
         """Frames that a connection lives for; none is cut without it."""
         self.cuts = 0
         self.connections = 0
+        self._is_open = asyncio.Event()
+        self._is_open.set()
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
@@ -38,10 +40,20 @@ class Cutter:
     async def close(self) -> None:
         assert self._server is not None
         self._server.close()
+        self._is_open.set()
         for writer in self._open.values():
             writer.transport.abort()
         if self._open:
             await asyncio.wait(self._open)
+
+    def shut(self) -> None:
+        """Cut whatever is open, and let whoever comes wait."""
+        self._is_open.clear()
+        for writer in self._open.values():
+            writer.transport.abort()
+
+    def open_again(self) -> None:
+        self._is_open.set()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -49,6 +61,7 @@ class Cutter:
         self._open[task] = writer
         self.connections += 1
         try:
+            await self._is_open.wait()
             await self._carry_both_ways(reader, writer)
         except* ConnectionError:
             pass

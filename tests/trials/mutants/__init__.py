@@ -1,0 +1,1 @@
+"""Bugs that were put in on purpose, and the trials that find them."""
