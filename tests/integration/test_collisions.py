@@ -116,7 +116,7 @@ class Crowd:
 async def heard_on(house: Replica, thread_id: ThreadId, until: asyncio.Event) -> Sequence[Event]:
     """What a reader of a whole thread is shown until it is told to stop; cut off, it comes back."""
     said: list[Event] = []
-    while not until.is_set():
+    while True:
         follower = following.follow(
             house.database.hot,
             house.hub,
@@ -128,13 +128,20 @@ async def heard_on(house: Replica, thread_id: ThreadId, until: asyncio.Event) ->
             async with aclosing(follower.frames()) as frames:
                 async for heard in frames:
                     said += [json.loads(frame.json) for frame in heard or ()]
-                    if not heard and until.is_set():
-                        break
+                    if not heard and until.is_set() and await _is_all(house, thread_id, said):
+                        return said
         except DATABASE_AWAY:
             continue
         finally:
             follower.close()
-    return said
+
+
+async def _is_all(house: Replica, thread_id: ThreadId, said: Sequence[Event]) -> bool:
+    """Silence alone doesn't say so: the database may have been away for a moment."""
+    head = await house.database.hot.fetchval(
+        "SELECT next_seq - 1 FROM event_heads WHERE thread_id = $1", thread_id
+    )
+    return (head or 0) == (said[-1]["seq"] if said else 0)
 
 
 async def breaking_connections(url: str, until: asyncio.Event, chance: random.Random) -> None:
