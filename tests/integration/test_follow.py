@@ -300,7 +300,8 @@ async def test_a_listener_whose_connection_dies_comes_back_to_say_so(database: D
         )
         await connected.wait()
         await database.hot.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND query LIKE 'LISTEN%'"
         )
         await listening
 

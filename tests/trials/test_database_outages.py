@@ -38,7 +38,8 @@ IMPATIENT = {
 }
 _IMPORTANT = ("threads", "messages", "runs", "tickets", "events", "event_heads", "workers")
 
-_OURS = "FROM pg_stat_activity WHERE application_name = 'holdfast'"
+_OURS = """FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'holdfast'"""
 
 
 @dataclass(frozen=True, slots=True)
