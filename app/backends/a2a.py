@@ -7,8 +7,6 @@ an extra of this package, and loaded with the first agent that needs it.
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
-from pydantic import ValidationError
-
 from app.backends.a2a_options import CAPABILITIES, A2AOptions
 from app.backends.base import Backend
 from app.domain.backends import Capabilities
@@ -21,17 +19,7 @@ class A2AFactory:
         return CAPABILITIES
 
     def faults(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
-        try:
-            A2AOptions.model_validate(dict(endpoint.options))
-        except ValidationError as error:
-            return [
-                (
-                    ".".join(["options", *map(str, each["loc"])]),
-                    f"{each['msg'][:1].lower()}{each['msg'][1:]}; correct or remove it",
-                )
-                for each in error.errors(include_url=False, include_input=False)
-            ]
-        return []
+        return A2AOptions.faults_of(endpoint)
 
     def problem(self, endpoint: Endpoint, environment: Mapping[str, str]) -> str | None:
         if find_spec("a2a") is None:
@@ -40,7 +28,7 @@ class A2AFactory:
 
     def build(self, endpoint: Endpoint, environment: Mapping[str, str]) -> Backend:
         token = None if endpoint.auth_env is None else environment[endpoint.auth_env]
-        options = A2AOptions.model_validate(dict(endpoint.options))
+        options = A2AOptions.of(endpoint)
         from app.backends.a2a_client import A2ABackend  # noqa: PLC0415  needs the extra
 
         return A2ABackend(endpoint, options, token)

@@ -1,7 +1,8 @@
 """What an A2A endpoint may say of itself, and what agents behind one can do."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from app.backends.endpoint_options import EndpointOptions
 from app.domain.backends import (
     Cancellation,
     Capabilities,
@@ -20,10 +21,8 @@ CAPABILITIES = Capabilities(
 )
 
 
-class A2AOptions(BaseModel):
-    """`[agents.<name>.endpoint.options]` of an A2A endpoint. Seconds."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class A2AOptions(EndpointOptions):
+    """Of an A2A endpoint. Seconds."""
 
     poll_interval: float = Field(default=2.0, gt=0, le=3600)
     """The longest pause between two questions about a task."""

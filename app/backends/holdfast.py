@@ -13,9 +13,10 @@ from uuid import UUID, uuid5
 
 import httpx2
 import structlog
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from app.backends.base import Abort, Backend, BackendError, Turn, Voice
+from app.backends.endpoint_options import EndpointOptions
 from app.backends.holdfast_run import RemoteRunHeard
 from app.clock import pause
 from app.domain.backends import (
@@ -49,10 +50,8 @@ _ANSWERED_BEFORE = ("ticket_already_decided", "ticket_expired", "ticket_void", "
 log = structlog.get_logger(__name__)
 
 
-class HoldfastOptions(BaseModel):
-    """`[agents.<name>.endpoint.options]` of another Holdfast. Seconds."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class HoldfastOptions(EndpointOptions):
+    """Of another Holdfast. Seconds."""
 
     patience: float = Field(default=30.0, gt=0, le=86_400)
     """How long it may be out of reach in the middle of a run."""
@@ -64,24 +63,17 @@ class HoldfastFactory:
         return CAPABILITIES
 
     def faults(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
-        found = []
+        found: list[tuple[str, str]] = []
         if endpoint.target is None:
             found.append(("target", 'is missing; add target = "…", the id of the agent there'))
-        try:
-            HoldfastOptions.model_validate(dict(endpoint.options))
-        except ValidationError as error:
-            for each in error.errors(include_url=False, include_input=False):
-                key = ".".join(["options", *map(str, each["loc"])])
-                sentence = f"{each['msg'][:1].lower()}{each['msg'][1:]}; correct or remove it"
-                found.append((key, sentence))
-        return found
+        return [*found, *HoldfastOptions.faults_of(endpoint)]
 
     def problem(self, endpoint: Endpoint, environment: Mapping[str, str]) -> str | None:
         return None
 
     def build(self, endpoint: Endpoint, environment: Mapping[str, str]) -> Backend:
         token = None if endpoint.auth_env is None else environment[endpoint.auth_env]
-        options = HoldfastOptions.model_validate(dict(endpoint.options))
+        options = HoldfastOptions.of(endpoint)
         return HoldfastBackend(endpoint, options, token)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 from app.clock import Clock, new_id
 from app.domain.agents import AgentSpec
@@ -22,23 +22,18 @@ from app.domain.json_values import Json, JsonObject
 from app.domain.messages import LoggedMessage, Message
 from app.domain.runs import (
     LIFECYCLE,
-    Done,
     MessageOutput,
-    Running,
     RunRecord,
-    Waiting,
-    status_of,
 )
 from app.domain.tickets import Ticket
 from app.runtime.cancellation import Interruption
-from app.runtime.context import EXECUTING, Start, state_snapshot
+from app.runtime.context import Start, state_snapshot
+from app.runtime.lifecycle import EXECUTING, Standing, lifecycle
 from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents
 
 REMOTE = "__runtime_remote_backend"
 CONTEXTS = "__runtime.remote_contexts"
 """What the thread remembers of its remotes: a later run may continue there."""
-
-Standing: TypeAlias = Running | Waiting | Done
 
 
 def turn_key(run_id: RunId, steps: int) -> str:
@@ -200,19 +195,18 @@ class RemoteRun:
     def _run_state(self, state: Standing, reason: str | None, steps: int) -> dict[str, Any]:
         """What continuations of this run find."""
         active = self._active_before + (self.clock.now() - self._began).total_seconds()
-        lifecycle: dict[str, Json] = {
-            "run_id": self.record.id,
-            "status": status_of(state).value,
-            "step_count": steps,
-            "active_ms": round(active * 1000),
-            "updated_at": round(self.clock.now().timestamp() * 1000),
-        }
-        if reason is not None:
-            lifecycle["status_reason"] = reason
+        stands = lifecycle(
+            self.record,
+            state,
+            steps=steps,
+            active_seconds=active,
+            at=self.clock.now(),
+            reason=reason,
+        )
         remote: dict[str, Json] = {"version": 1, "told": self.told, "turn": self.turn}
         if self.binding is not None:
             remote["targets"] = {self.target: self.binding}
-        extensions: dict[str, Any] = {LIFECYCLE: lifecycle, REMOTE: remote}
+        extensions: dict[str, Any] = {LIFECYCLE: stands, REMOTE: remote}
         if not self.made.is_empty:
             extensions[OUTPUT_KEY] = output_to_json(self.made)
         return {"revision": self._revision + 1, "extensions": extensions}

@@ -11,7 +11,8 @@ import structlog
 
 from app import telemetry
 from app.backends.base import Backend
-from app.backends.remote_root import advance_remote, end, write_off_remote
+from app.backends.remote_endings import end
+from app.backends.remote_root import advance_remote, write_off_remote
 from app.backends.remote_run import RemoteRun
 from app.control.late_summary import keep_late_summary
 from app.dispatch.bench import ClaimedRun, Workbench

@@ -5,10 +5,11 @@ import structlog
 from app.dispatch.bench import ClaimedRun, Workbench
 from app.dispatch.loading import where_it_stood
 from app.domain.checkpoints import Checkpoint, Said
-from app.domain.events import RunFinish, RunStart, StepEnd, StreamReset
+from app.domain.events import RunStart, StepEnd, StreamReset
+from app.domain.finishes import finish_at_rest
 from app.domain.identity import run_identity
-from app.domain.runs import SUSPENDED, Waiting, waiting_reason
-from app.domain.tickets import TicketStatus, waiting_to_json
+from app.domain.runs import Waiting, waiting_reason
+from app.domain.tickets import TicketStatus
 from app.events.journal import Journal
 from app.runtime.agent import Unresolvable
 
@@ -21,22 +22,17 @@ async def wait_for_version(
     """Rest, loudly and resumable, until a worker comes that has this version of the agent."""
     log.warning("agent_version_unavailable", reason=missing.reason)
     record = claimed.record
-    identity = run_identity(record)
     waiting = Waiting(waiting_reason("agent_version_unavailable"), missing.reason)
     start = await where_it_stood(bench, claimed)
     if not start.continues:
-        journal.say(RunStart(identity, record.lineage.parent_run_id), None)
+        journal.say(RunStart(run_identity(record), record.lineage.parent_run_id), None)
     elif start.step_begun:
         # Begun again, under the same number, once the run goes on.
         if not start.calls:
             journal.say(StreamReset("agent_version_unavailable"), record.steps + 1)
         journal.say(StepEnd(), record.steps + 1)
     still_open = [ticket for ticket in start.tickets if ticket.status is TicketStatus.OPEN]
-    finish = RunFinish(
-        identity=identity,
-        termination=SUSPENDED,
-        waiting=waiting_to_json(waiting.reason, waiting.message, still_open, record.dispatch_id),
-    )
+    finish = finish_at_rest(record, waiting, still_open)
     await journal.commit(
         Checkpoint(
             tenant=record.tenant,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 import structlog
 
@@ -26,11 +26,9 @@ from app.domain.runs import (
     LIFECYCLE,
     Done,
     MessageOutput,
-    Running,
     RunRecord,
     Usage,
     Waiting,
-    status_of,
     status_reason,
 )
 from app.domain.tasks import NewTask
@@ -40,6 +38,7 @@ from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.budget import Budget
 from app.runtime.cancellation import Interruption
 from app.runtime.compaction import FAILURES, NOTHING, Compaction, Outcome
+from app.runtime.lifecycle import EXECUTING, Standing, lifecycle
 from app.runtime.ports import (
     Answers,
     CheckpointStore,
@@ -52,9 +51,6 @@ from app.runtime.ports import (
     Traces,
 )
 from app.runtime.state import Batch, StateScope, StateStore
-
-Standing: TypeAlias = Running | Waiting | Done
-EXECUTING = Running(None)
 
 log = structlog.get_logger(__name__)
 
@@ -300,23 +296,30 @@ class ActiveRun:
 
     def _run_state(self, state: Standing, steps: int, own: JsonObject) -> dict[str, Any]:
         """What continuations of this run find."""
-        lifecycle: dict[str, Any] = {
-            "run_id": self.record.id,
-            "status": status_of(state).value,
-            "step_count": steps,
-            "active_ms": round(self.active_seconds * 1000),
-            "updated_at": round(self.clock.now().timestamp() * 1000),
-        }
+        stands = lifecycle(
+            self.record,
+            state,
+            steps=steps,
+            active_seconds=self.active_seconds,
+            at=self.clock.now(),
+            reason=_reason_of(state),
+        )
         if self.budget.lost_ms:
-            lifecycle["lost_ms"] = self.budget.lost_ms
-        if isinstance(state, Waiting):
-            lifecycle["status_reason"] = state.message
-        elif isinstance(state, Done):
-            lifecycle["status_reason"] = status_reason(state.termination)
+            stands["lost_ms"] = self.budget.lost_ms
         return {
             "revision": self.state.snapshot.revision + 1,
-            "extensions": {LIFECYCLE: lifecycle, **self.budget.to_state(), **own},
+            "extensions": {LIFECYCLE: stands, **self.budget.to_state(), **own},
         }
+
+
+def _reason_of(state: Standing) -> str | None:
+    match state:
+        case Waiting(message=message):
+            return message
+        case Done(termination=termination):
+            return status_reason(termination)
+        case _:
+            return None
 
 
 def state_snapshot(run_state: JsonObject, thread_state: JsonObject) -> StateSnapshot:

@@ -8,15 +8,14 @@ import structlog
 
 from app.domain.checkpoints import CheckpointAnswer, DecidedMeanwhile, Saved
 from app.domain.errors import PluginFailed
-from app.domain.events import AgentEvent, RunFinish
-from app.domain.identity import run_identity
+from app.domain.events import AgentEvent
+from app.domain.finishes import finish_at_end, finish_at_rest
 from app.domain.ids import TicketKey
 from app.domain.messages import Message, Role
 from app.domain.runs import (
     AWAITING_CHILDREN,
     AWAITING_TASKS,
     LIMIT_REACHED,
-    SUSPENDED,
     Cancelled,
     Done,
     Failed,
@@ -25,10 +24,9 @@ from app.domain.runs import (
     Waiting,
     status_of,
     status_reason,
-    termination_to_json,
     waiting_reason,
 )
-from app.domain.tickets import Ticket, TicketKind, waiting_to_json
+from app.domain.tickets import Ticket, TicketKind
 from app.domain.tool_calls import CallState
 from app.runtime.context import ActiveRun
 from app.runtime.fresh_calls import with_calls_declined
@@ -104,13 +102,7 @@ async def rest(
         calls=calls,
         applied=applied,
         opened=opened,
-        finish=RunFinish(
-            identity=run_identity(run.record),
-            termination=SUSPENDED,
-            waiting=waiting_to_json(
-                waiting.reason, waiting.message, [*still_open, *opened], run.record.dispatch_id
-            ),
-        ),
+        finish=finish_at_rest(run.record, waiting, [*still_open, *opened]),
     )
     return not isinstance(answer, DecidedMeanwhile)
 
@@ -143,14 +135,7 @@ async def _end_by_itself(run: ActiveRun, last: ToolRound | None = None) -> Finis
 
 async def _wait_for_tasks(run: ActiveRun) -> Suspended | None:
     waiting = Waiting(waiting_reason(AWAITING_TASKS), AWAITING_TASKS)
-    answer = await run.save(
-        state=waiting,
-        finish=RunFinish(
-            identity=run_identity(run.record),
-            termination=SUSPENDED,
-            waiting=waiting_to_json(waiting.reason, waiting.message, [], run.record.dispatch_id),
-        ),
-    )
+    answer = await run.save(state=waiting, finish=finish_at_rest(run.record, waiting, []))
     return Suspended() if isinstance(answer, Saved) else None
 
 
@@ -173,10 +158,10 @@ async def _save_end(run: ActiveRun, termination: Termination, last: ToolRound) -
         state=state,
         completes_step=run.in_step,
         calls_settled=True,
-        finish=RunFinish(
-            identity=run_identity(run.record),
-            termination=termination_to_json(termination),
-            result={
+        finish=finish_at_end(
+            run.record,
+            termination,
+            {
                 "response": response,
                 "status": status_of(state).value,
                 "status_reason": status_reason(termination),

@@ -1,0 +1,33 @@
+"""Endpoint options: what every kind of endpoint shares in how it is written down and checked."""
+
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from app.domain.endpoints import Endpoint
+
+
+class EndpointOptions(BaseModel):
+    """`[agents.<name>.endpoint.options]` of one kind of endpoint."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @classmethod
+    def of(cls, endpoint: Endpoint) -> Self:
+        return cls.model_validate(dict(endpoint.options))
+
+    @classmethod
+    def faults_of(cls, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
+        """What is wrong with the options: keys below the endpoint, each with a sentence."""
+        try:
+            cls.of(endpoint)
+        except ValidationError as error:
+            return [
+                (
+                    ".".join(["options", *map(str, each["loc"])]),
+                    f"{each['msg'][:1].lower()}{each['msg'][1:]}; correct or remove it",
+                )
+                for each in error.errors(include_url=False, include_input=False)
+            ]
+        return []

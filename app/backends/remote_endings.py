@@ -1,0 +1,152 @@
+"""Endings of a remote agent's run: how a turn ends it, lets it rest, or leads to another one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.backends.remote_questions import new_tickets, questions_of
+from app.backends.remote_run import RemoteRun
+from app.domain.backends import (
+    WAITING_STATUSES,
+    BackendCancelled,
+    BackendFailed,
+    BackendResult,
+    TimedOut,
+    durable,
+    output_to_json,
+    status_of_termination,
+)
+from app.domain.checkpoints import Saved
+from app.domain.events import TicketOpened
+from app.domain.finishes import finish_at_end, finish_at_rest
+from app.domain.ids import TicketKey
+from app.domain.json_values import Json, JsonObject
+from app.domain.messages import Message
+from app.domain.runs import Cancelled, Done, Failed, Stopped, Termination, Waiting, waiting_reason
+from app.domain.tickets import Ticket, TicketStatus, ticket_to_json
+from app.runtime.endings import Ending, Finished, Suspended
+
+REMOTE_FAILED = "remote_failed"
+TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOutcome:
+    """What a turn has come to, and what of it belongs in the log."""
+
+    result: BackendResult
+    response: str
+    messages: Sequence[Message]
+    answered: Sequence[Ticket]
+
+    @property
+    def applied(self) -> list[TicketKey]:
+        return [ticket.key for ticket in self.answered]
+
+
+async def settle(run: RemoteRun, outcome: TurnOutcome) -> Ending | None:
+    """Save a turn and where it leaves the run; None when there is more to tell the remote."""
+    if isinstance(outcome.result.status, WAITING_STATUSES):
+        return await _ask(run, outcome)
+    return await _end_speaking(run, outcome)
+
+
+async def _ask(run: RemoteRun, outcome: TurnOutcome) -> Suspended | None:
+    """Wait for people, unless one of them has answered an older question meanwhile."""
+    result = outcome.result
+    still_open = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
+    opened = new_tickets(run, questions_of(run, result), still_open)
+    said = [TicketOpened(ticket_to_json(ticket)) for ticket in opened]
+    reason = durable(result.status, result.termination).reason
+    waiting = Waiting(waiting_reason(reason), result.status_reason or reason)
+    shown = _shown(outcome, result.termination)
+    answer = await run.save(
+        outcome.messages,
+        state=waiting,
+        reason=waiting.message,
+        completes_step=True,
+        said=said,
+        applied=outcome.applied,
+        opened=opened,
+        finish=finish_at_rest(run.record, waiting, [*still_open, *opened], shown),
+    )
+    if isinstance(answer, Saved):
+        return Suspended()
+    await run.save(
+        outcome.messages,
+        completes_step=True,
+        said=said,
+        applied=outcome.applied,
+        opened=opened,
+    )
+    run.tickets = list(await run.answers.unapplied())
+    return None
+
+
+async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> Finished | None:
+    """End with what the remote has said, unless something has come in that it should hear."""
+    result = outcome.result
+    termination = _termination(result)
+    answer = await run.save(
+        outcome.messages,
+        state=Done(termination, run.clock.now(), outcome.response or None),
+        reason=result.status_reason or durable(result.status, termination).reason,
+        completes_step=True,
+        applied=outcome.applied,
+        finish=finish_at_end(run.record, termination, _shown(outcome, termination)),
+    )
+    if isinstance(answer, Saved):
+        return Finished(termination)
+    await run.save(outcome.messages, completes_step=True, applied=outcome.applied)
+    return None
+
+
+async def end(run: RemoteRun, termination: Termination) -> Finished:
+    """Finish without another word of the remote's; what it had said so far is in the events."""
+    kept = durable(status_of_termination(termination), termination)
+    shown = {"response": "", "status": kept.label, "status_reason": kept.reason}
+    await run.save(
+        state=Done(termination, run.clock.now(), None),
+        reason=kept.reason,
+        completes_step=run.in_step,
+        applied=[ticket.key for ticket in run.tickets if ticket.status is not TicketStatus.OPEN],
+        finish=finish_at_end(run.record, termination, shown),
+    )
+    return Finished(termination)
+
+
+async def wait_on(run: RemoteRun, still_open: Sequence[Ticket]) -> bool:
+    """Go back to rest with a question that nobody has answered; False when somebody just has."""
+    waiting = Waiting(waiting_reason("input_required"), "input_required")
+    answer = await run.save(
+        state=waiting,
+        reason=waiting.message,
+        completes_step=run.in_step,
+        finish=finish_at_rest(run.record, waiting, still_open),
+    )
+    return isinstance(answer, Saved)
+
+
+def _termination(result: BackendResult) -> Termination:
+    match result.status:
+        case BackendFailed(message):
+            return Failed(REMOTE_FAILED, message)
+        case BackendCancelled():
+            return Cancelled(result.status_reason or "cancelled by the remote agent")
+        case TimedOut():
+            return Stopped(TIMEOUT, result.status_reason or "the remote agent took too long")
+        case _:
+            return result.termination
+
+
+def _shown(outcome: TurnOutcome, termination: Termination) -> JsonObject:
+    """The result as clients see it."""
+    result = outcome.result
+    kept = durable(result.status, termination)
+    shown: dict[str, Json] = {
+        "response": outcome.response,
+        "status": kept.label,
+        "status_reason": result.status_reason or kept.reason,
+    }
+    if not result.output.is_empty:
+        shown["output"] = output_to_json(result.output)
+    return shown

@@ -1,0 +1,126 @@
+"""A turn of a remote agent: what it is asked, how it speaks meanwhile, and what is made of its answer."""
+
+from dataclasses import dataclass
+from time import monotonic
+
+import structlog
+
+from app import telemetry
+from app.backends.aborting import abort_turn
+from app.backends.base import Backend, BackendError, Turn
+from app.backends.remote_endings import TurnOutcome, end, settle
+from app.backends.remote_questions import answer_as_message, answer_to_remote
+from app.backends.remote_run import RemoteRun
+from app.domain.backends import BackendResult, Completed, TimedOut
+from app.domain.events import (
+    ActivitySnapshot,
+    InferenceComplete,
+    StepStart,
+    StreamReset,
+    TextDelta,
+)
+from app.domain.json_values import Json, JsonObject
+from app.domain.messages import Message, Role, Text, Visibility
+from app.domain.runs import Failed
+from app.domain.tickets import Ticket
+from app.runtime.endings import Ending
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class TurnVoice:
+    """What a backend says in one turn, said as the run's own."""
+
+    run: RemoteRun
+    spoken: str = ""
+
+    async def accepted(self, binding: JsonObject) -> None:
+        run = self.run
+        run.binding, run.turn = binding, run.turn_key
+        await run.save()
+        run.interruption.leave_freely(True)
+
+    def text(self, delta: str) -> None:
+        if delta:
+            self.spoken += delta
+            self.run.say(TextDelta(delta))
+
+    def starts_over(self, reason: str) -> None:
+        if self.spoken:
+            self.spoken = ""
+            self.run.say(StreamReset(reason))
+
+    def activity(self, activity_type: str, content: Json) -> None:
+        self.run.say(ActivitySnapshot(self.run.record.id, activity_type, content, True))
+
+    async def room(self) -> None:
+        await self.run.events.room()
+
+    def complete(self, response: str) -> None:
+        """Whatever of the answer hasn't been said yet; an answer that became another one is said anew."""
+        if not response.startswith(self.spoken):
+            self.starts_over("replaced")
+        self.text(response[len(self.spoken) :])
+
+
+async def take_turn(run: RemoteRun, backend: Backend, answered: list[Ticket]) -> Ending | None:
+    """One turn and what it leads to; None when there is more to tell the remote."""
+    if not run.in_step:
+        run.in_step = True
+        run.say(StepStart(run.new_message_id()))
+    answers = [answer_as_message(ticket, run.new_message_id()) for ticket in answered]
+    voice = TurnVoice(run)
+    turn = _turn(run, answers, answered)
+    run.interruption.leave_freely(turn.joins)
+    began = monotonic()
+    try:
+        async with run.interruption.interruptible():
+            result = await backend.execute_root(turn, voice)
+    except BackendError as error:
+        log.warning("remote_failed", code=error.code, detail=error.detail)
+        return await end(run, Failed(error.code, error.detail))
+    finally:
+        run.interruption.leave_freely(False)
+    if isinstance(result.status, TimedOut):
+        # Nobody will fetch what it is still at.
+        run.binding = result.binding or run.binding
+        await abort_turn(backend, run.record, run.turn_key, run.binding)
+    telemetry.steps.labels(run.spec.id).inc()
+    run.told = run.next_seq - 1
+    response = _complete(run, voice, result, monotonic() - began)
+    messages = list(answers)
+    if response:
+        said = Message(id=run.new_message_id(), role=Role.ASSISTANT, content=(Text(response),))
+        messages.append(said)
+    return await settle(run, TurnOutcome(result, response, messages, answered))
+
+
+def _complete(run: RemoteRun, voice: TurnVoice, result: BackendResult, seconds: float) -> str:
+    """Say what of the result hasn't been said yet, and keep the rest of it; its answer in words."""
+    response = result.output.text_or(result.response or "")
+    voice.complete(response)
+    if result.binding is not None:
+        run.binding = result.binding
+    run.made = result.output
+    if isinstance(result.status, Completed):
+        run.say(InferenceComplete(run.spec.model or run.target, round(seconds * 1000)))
+    return response
+
+
+def _turn(run: RemoteRun, answers: list[Message], answered: list[Ticket]) -> Turn:
+    record = run.record
+    seen = [entry for entry in run.log if entry.message.visibility is Visibility.ALL]
+    news = [e.message for e in seen if e.seq > run.told and e.message.role is Role.USER]
+    return Turn(
+        agent_id=run.spec.id,
+        run_id=record.id,
+        thread_id=record.thread_id,
+        key=run.turn_key,
+        messages=[*(entry.message for entry in seen), *answers],
+        new_messages=[*answers, *news],
+        binding=run.binding,
+        joins=run.turn == run.turn_key,
+        is_continuation=run.steps > 0,
+        answers=[answer_to_remote(ticket) for ticket in answered],
+    )

@@ -1,0 +1,33 @@
+"""Finishes: how an activation tells of its last moment, whether the run ends in it or rests."""
+
+from collections.abc import Sequence
+
+from app.domain.events import RunFinish
+from app.domain.identity import run_identity
+from app.domain.json_values import JsonObject
+from app.domain.runs import SUSPENDED, RunRecord, Termination, Waiting, termination_to_json
+from app.domain.tickets import Ticket, waiting_to_json
+
+
+def finish_at_rest(
+    record: RunRecord,
+    waiting: Waiting,
+    tickets: Sequence[Ticket],
+    result: JsonObject | None = None,
+) -> RunFinish:
+    """The run goes on once what it waits for has come."""
+    return RunFinish(
+        identity=run_identity(record),
+        termination=SUSPENDED,
+        result=result,
+        waiting=waiting_to_json(waiting.reason, waiting.message, tickets, record.dispatch_id),
+    )
+
+
+def finish_at_end(record: RunRecord, termination: Termination, result: JsonObject) -> RunFinish:
+    """Nothing comes after this."""
+    return RunFinish(
+        identity=run_identity(record),
+        termination=termination_to_json(termination),
+        result=result,
+    )
