@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.domain.decisions import Answer, Decision
+from app.domain.events import TicketDecided
 from app.domain.remembered_rules import Remember, RememberedRule
 from app.domain.tickets import Ticket
 
@@ -31,3 +32,15 @@ class DecisionResult:
     @property
     def counts(self) -> bool:
         return self.votes_missing == 0
+
+
+def ticket_decided(ticket: Ticket, decision: Decision) -> TicketDecided:
+    """What the run's stream says of an answer that counts."""
+    return TicketDecided(
+        id=ticket.key,
+        ticket_id=ticket.ticket_id,
+        decision_id=decision.decision_id,
+        action=decision.answer.action.value,
+        decided_by=decision.subject,
+        reason=decision.answer.reason,
+    )

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from app.control.cancel import announce, wish
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
-from app.control.reading import thread_not_found
+from app.control.reading import locked_thread
 from app.domain.ids import ThreadId
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord
-from app.storage import line, runs, threads
+from app.storage import line, runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,7 @@ async def cancel_thread(
     async with desk.outgoing.transaction() as transaction:
         connection = transaction.connection
         await begin(connection, principal, once)
-        thread = await threads.lock(connection, tenant, thread_id)
-        if thread is None:
-            raise thread_not_found(thread_id)
+        thread = await locked_thread(connection, tenant, thread_id)
         before = await line.lock_unfinished(connection, tenant, thread_id)
         interrupted = [
             await wish(transaction, principal, thread, record, reason)

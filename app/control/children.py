@@ -7,6 +7,7 @@ be carried out twice.
 from typing import assert_never
 
 from app import telemetry
+from app.control.answers import ticket_decided
 from app.control.cancel import cancel
 from app.control.desk import Desk
 from app.control.line import queue_up
@@ -24,7 +25,7 @@ from app.domain.children import (
 from app.domain.decisions import Action, Answer, Decision
 from app.domain.errands import AboutChild, ChildErrand
 from app.domain.errors import Conflict, NotFound
-from app.domain.events import ActivitySnapshot, TicketDecided
+from app.domain.events import ActivitySnapshot
 from app.domain.ids import CallId
 from app.domain.json_values import digest
 from app.domain.principals import Principal, Scope
@@ -186,14 +187,8 @@ async def _answer(
         at=transaction.now,
     )
     await decisions.decide(connection, tenant, ticket.key, decision)
-    event = TicketDecided(
-        id=ticket.key,
-        ticket_id=ticket.ticket_id,
-        decision_id=decision.decision_id,
-        action=decision.answer.action.value,
-        decided_by=decision.subject,
-    )
-    transaction.say(tenant, parent.thread_id, parent.id, event)
+    said = ticket_decided(ticket, decision)
+    transaction.say(tenant, parent.thread_id, parent.id, said)
     if parent.status is RunStatus.WAITING and can_go_on(
         await tickets.unsettled_of_run(connection, tenant, parent.id)
     ):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app import telemetry
-from app.control.answers import DecisionRequest, DecisionResult
+from app.control.answers import DecisionRequest, DecisionResult, ticket_decided
 from app.control.desk import Desk
 from app.control.judge import Attempted, judge_all
 from app.control.once import Once, begin, settle
@@ -115,14 +115,7 @@ async def _write(
             await children.cancel_of(transaction.connection, principal.tenant, ticket)
         if result.rule is not None:
             await rules.add(transaction.connection, principal.tenant, result.rule)
-        event = TicketDecided(
-            id=ticket.key,
-            ticket_id=ticket.ticket_id,
-            decision_id=decision.decision_id,
-            action=decision.answer.action.value,
-            decided_by=decision.subject,
-            reason=decision.answer.reason,
-        )
+        event = ticket_decided(ticket, decision)
     else:
         await decisions.vote(transaction.connection, principal.tenant, ticket.key, decision)
         event = TicketVoted(

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
-from app.control.reading import run_not_found, thread_not_found
+from app.control.reading import found_thread, locked_thread, run_not_found
 from app.domain.errors import Conflict, Invalid
 from app.domain.ids import RunId, ThreadId
 from app.domain.json_values import JsonObject, storable
@@ -50,9 +50,7 @@ async def fork(
         connection = transaction.connection
         await begin(connection, principal, once)
         # Locked, so that nobody deletes a thread that is about to have a child.
-        origin = await threads.lock(connection, tenant, origin_id)
-        if origin is None:
-            raise thread_not_found(origin_id)
+        origin = await locked_thread(connection, tenant, origin_id)
         last = await _last_seq(connection, principal, origin, request)
         made = await threads.create(
             connection,
@@ -74,9 +72,7 @@ async def fork(
             # What a thread remembers is true at its end only.
             values["state"] = storable(await threads.state(connection, tenant, origin_id))
         await threads.change(connection, tenant, request.thread_id, values)
-        thread = await threads.get(connection, tenant, request.thread_id)
-        if thread is None:
-            raise thread_not_found(request.thread_id)
+        thread = await found_thread(connection, tenant, request.thread_id)
         await settle(connection, principal, once, thread)
     return thread
 

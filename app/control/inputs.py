@@ -20,7 +20,7 @@ from app.control.new_runs import (
 )
 from app.control.once import Once, begin, settle
 from app.control.open_run import resume_open_run
-from app.control.reading import run_not_found, thread_not_found
+from app.control.reading import found_thread, locked_thread, run_not_found
 from app.control.steer import obstacle, steer
 from app.domain.backends import RootNeeds
 from app.domain.errors import Conflict
@@ -151,9 +151,7 @@ async def _resume(
 ) -> Accepted:
     """By its id, or as whatever occupies the thread."""
     connection, tenant = transaction.connection, principal.tenant
-    thread = await threads.lock(connection, tenant, thread_id)
-    if thread is None:
-        raise thread_not_found(thread_id)
+    thread = await locked_thread(connection, tenant, thread_id)
     run_id = thread.open_run_id if known is None else known.id
     if run_id is None:
         raise Conflict(
@@ -181,8 +179,7 @@ async def _start(
 ) -> Accepted:
     """As a start with the same messages would; only that the thread must be there."""
     connection, tenant = transaction.connection, principal.tenant
-    if await threads.get(connection, tenant, thread_id) is None:
-        raise thread_not_found(thread_id)
+    await found_thread(connection, tenant, thread_id)
     run_id = RunId(new_id())
     start = StartRequest(
         agent_id=request.agent_id,

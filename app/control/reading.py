@@ -45,6 +45,22 @@ def thread_not_found(thread_id: ThreadId) -> NotFound:
     return NotFound("thread_not_found", f"There is no thread {thread_id}.")
 
 
+async def found_thread(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> Thread:
+    """The thread as it is stored; refuses when there is none."""
+    found = await threads.get(connection, tenant, thread_id)
+    if found is None:
+        raise thread_not_found(thread_id)
+    return found
+
+
+async def locked_thread(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> Thread:
+    """The thread, and its lock until the commit; refuses when there is none."""
+    found = await threads.lock(connection, tenant, thread_id)
+    if found is None:
+        raise thread_not_found(thread_id)
+    return found
+
+
 async def run(desk: Desk, principal: Principal, run_id: RunId) -> RunView:
     principal.require(Scope.RUNS_READ)
     return await view(desk, principal.tenant, run_id)
@@ -125,10 +141,7 @@ async def snapshot(desk: Desk, principal: Principal, run_id: RunId) -> Snapshot:
 async def thread(desk: Desk, principal: Principal, thread_id: ThreadId) -> Thread:
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:
-        found = await threads.get(connection, principal.tenant, thread_id)
-    if found is None:
-        raise thread_not_found(thread_id)
-    return found
+        return await found_thread(connection, principal.tenant, thread_id)
 
 
 async def thread_page(

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
-from app.control.reading import thread_not_found
+from app.control.reading import locked_thread
 from app.control.unread import Seen, find_untaken, require_pending
 from app.domain.errors import Invalid
 from app.domain.events import InputsReordered
@@ -18,7 +18,7 @@ from app.domain.ids import InputId, RunId, ThreadId
 from app.domain.inputs import Input, in_new_order, runs_in_order
 from app.domain.principals import Principal, Scope
 from app.events.outgoing import Transaction
-from app.storage import line, threads, unread
+from app.storage import line, unread
 
 
 async def reorder(
@@ -38,9 +38,7 @@ async def reorder(
     async with desk.outgoing.transaction() as transaction:
         connection = transaction.connection
         await begin(connection, principal, once)
-        thread = await threads.lock(connection, tenant, thread_id)
-        if thread is None:
-            raise thread_not_found(thread_id)
+        thread = await locked_thread(connection, tenant, thread_id)
         for seen in wanted:
             require_pending(await find_untaken(connection, tenant, thread, seen))
         before = await unread.waiting(connection, tenant, thread_id)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from app.control.answers import DecisionRequest
 from app.control.desk import Desk
 from app.control.judge import find_ticket
-from app.control.reading import run_not_found, thread_not_found
+from app.control.reading import found_thread, run_not_found
 from app.domain.decisions import Action, Answer
 from app.domain.errors import NotFound
 from app.domain.ids import RunId, ThreadId
@@ -18,7 +18,7 @@ from app.domain.json_values import Json, as_object
 from app.domain.principals import Principal, Scope
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import ResumeMode
-from app.storage import runs, threads, tickets
+from app.storage import runs, tickets
 
 
 class ResumeAction(StrEnum):
@@ -60,9 +60,7 @@ async def run_to_resume(desk: Desk, principal: Principal, thread_id: ThreadId) -
     """The run that occupies a thread, or was the last to: a repetition may come after its end."""
     principal.require(Scope.DECISIONS_WRITE)
     async with desk.database.reading() as connection:
-        thread = await threads.get(connection, principal.tenant, thread_id)
-    if thread is None:
-        raise thread_not_found(thread_id)
+        thread = await found_thread(connection, principal.tenant, thread_id)
     run_id = thread.open_run_id or thread.latest_run_id
     if run_id is None:
         raise NotFound("ticket_not_found", "This thread has no run, and so no ticket.")

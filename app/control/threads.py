@@ -5,7 +5,7 @@ from typing import Any, assert_never
 
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
-from app.control.reading import thread_not_found
+from app.control.reading import found_thread, locked_thread
 from app.domain.errors import Conflict, NotFound
 from app.domain.ids import ThreadId
 from app.domain.json_values import JsonObject, storable
@@ -46,9 +46,7 @@ async def create(
         )
         if not made:
             raise Conflict("thread_exists", f"There is a thread {thread_id} already.")
-        found = await threads.get(connection, principal.tenant, thread_id)
-        if found is None:
-            raise thread_not_found(thread_id)
+        found = await found_thread(connection, principal.tenant, thread_id)
         await settle(connection, principal, once, found)
     return found
 
@@ -60,18 +58,14 @@ async def change(
     principal.require(Scope.RUNS_WRITE)
     async with desk.outgoing.transaction() as transaction:
         connection = transaction.connection
-        if await threads.lock(connection, principal.tenant, thread_id) is None:
-            raise thread_not_found(thread_id)
+        await locked_thread(connection, principal.tenant, thread_id)
         await threads.change(
             connection,
             principal.tenant,
             thread_id,
             {**storable(changes), "updated_at": transaction.now},
         )
-        found = await threads.get(connection, principal.tenant, thread_id)
-    if found is None:
-        raise thread_not_found(thread_id)
-    return found
+        return await found_thread(connection, principal.tenant, thread_id)
 
 
 class Children(StrEnum):
@@ -86,9 +80,7 @@ async def delete(desk: Desk, principal: Principal, thread_id: ThreadId, children
     """Remove a thread with its runs, messages and events, unless somebody still needs it."""
     principal.require(Scope.RUNS_WRITE)
     async with desk.database.transaction() as connection:
-        thread = await threads.lock(connection, principal.tenant, thread_id)
-        if thread is None:
-            raise thread_not_found(thread_id)
+        thread = await locked_thread(connection, principal.tenant, thread_id)
         going = [thread]
         match children:
             case Children.REJECT:

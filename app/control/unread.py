@@ -10,7 +10,7 @@ from datetime import datetime
 from app.control.cancel import wish
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
-from app.control.reading import run_not_found, thread_not_found
+from app.control.reading import found_thread, locked_thread, run_not_found
 from app.domain.errors import Conflict, DigestMismatch, NotFound
 from app.domain.events import InputChanged, InputRetracted
 from app.domain.ids import InputId, Tenant, ThreadId
@@ -19,7 +19,7 @@ from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord, RunStatus
 from app.domain.threads import Thread
-from app.storage import runs, threads, unread
+from app.storage import runs, unread
 from app.storage.database import Connection
 
 
@@ -37,8 +37,7 @@ async def waiting_page(
     """What runs of a thread haven't read yet, in the order in which they will."""
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:
-        if await threads.get(connection, principal.tenant, thread_id) is None:
-            raise thread_not_found(thread_id)
+        await found_thread(connection, principal.tenant, thread_id)
         return await unread.waiting(
             connection, principal.tenant, thread_id, after=after, limit=limit
         )
@@ -56,8 +55,7 @@ async def past_page(
     """What was sent to a thread and waits no more, oldest first."""
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:
-        if await threads.get(connection, principal.tenant, thread_id) is None:
-            raise thread_not_found(thread_id)
+        await found_thread(connection, principal.tenant, thread_id)
         return await unread.page(
             connection, principal.tenant, thread_id, status, after=after, limit=limit
         )
@@ -67,8 +65,7 @@ async def read(desk: Desk, principal: Principal, thread_id: ThreadId, input_id: 
     """One message that was sent to a thread, whatever has become of it."""
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:
-        if await threads.get(connection, principal.tenant, thread_id) is None:
-            raise thread_not_found(thread_id)
+        await found_thread(connection, principal.tenant, thread_id)
         found = await unread.find(connection, principal.tenant, thread_id, input_id)
     if found is None:
         raise _not_found(input_id)
@@ -88,9 +85,7 @@ async def take_back(
     async with desk.outgoing.transaction() as transaction:
         connection, tenant = transaction.connection, principal.tenant
         await begin(connection, principal, once)
-        thread = await threads.lock(connection, tenant, thread_id)
-        if thread is None:
-            raise thread_not_found(thread_id)
+        thread = await locked_thread(connection, tenant, thread_id)
         found = await find_untaken(connection, tenant, thread, seen)
         if found.status is InputStatus.PENDING:
             record = await runs.lock(connection, tenant, found.run_id)
@@ -121,9 +116,7 @@ async def rewrite(
     async with desk.outgoing.transaction() as transaction:
         connection, tenant = transaction.connection, principal.tenant
         await begin(connection, principal, once)
-        thread = await threads.lock(connection, tenant, thread_id)
-        if thread is None:
-            raise thread_not_found(thread_id)
+        thread = await locked_thread(connection, tenant, thread_id)
         found = await find_untaken(connection, tenant, thread, seen)
         require_pending(found)
         rewritten = replace(

@@ -6,6 +6,7 @@ import structlog
 
 from app.control.desk import Desk
 from app.control.expire import Seen, look_at_the_clock
+from app.dispatch.rounds import next_round
 from app.storage.database import DATABASE_AWAY
 
 AT_ONCE = 100
@@ -26,12 +27,7 @@ class Deadlines:
         return seen
 
     async def run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                async with asyncio.timeout(self._interval):
-                    await self._stopping.wait()
-            except TimeoutError:
-                pass
+        while await next_round(self._stopping, self._interval):
             try:
                 await self.look()
             except DATABASE_AWAY as error:

@@ -8,6 +8,7 @@ import structlog
 
 from app import telemetry
 from app.dispatch.deafness import Deafness
+from app.dispatch.rounds import next_round
 from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.errors import Reason
@@ -84,12 +85,7 @@ class Liveness:
 
     async def run(self) -> None:
         """Beat until stopped; a database that is away for long costs us our runs, and it should."""
-        while not self._stopping.is_set():
-            try:
-                async with asyncio.timeout(self._interval):
-                    await self._stopping.wait()
-            except TimeoutError:
-                pass
+        while await next_round(self._stopping, self._interval):
             try:
                 await self.beat()
             except DATABASE_AWAY as error:

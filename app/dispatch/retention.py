@@ -13,6 +13,7 @@ import structlog
 
 from app import telemetry
 from app.clock import give_way
+from app.dispatch.rounds import next_round
 from app.storage import deliveries, idempotency, retention, ticket_feed, workers
 from app.storage.database import DATABASE_AWAY, Connection, Database
 from app.storage.retention import Finished
@@ -77,12 +78,7 @@ class Retention:
         return rows
 
     async def run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                async with asyncio.timeout(self._interval):
-                    await self._stopping.wait()
-            except TimeoutError:
-                pass
+        while await next_round(self._stopping, self._interval):
             try:
                 rows = await self.keep()
             except DATABASE_AWAY as error:

@@ -6,6 +6,7 @@ import structlog
 
 from app.agents.roster import Roster
 from app.dispatch.deafness import Deafness
+from app.dispatch.rounds import next_round
 from app.storage import deliveries, overdue_errands, runs, tasks
 from app.storage.database import DATABASE_AWAY, Database
 
@@ -70,12 +71,7 @@ class Sweeper:
         return len(found) + len(lost) + len(errands)
 
     async def run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                async with asyncio.timeout(self._interval):
-                    await self._stopping.wait()
-            except TimeoutError:
-                pass
+        while await next_round(self._stopping, self._interval):
             try:
                 await self.sweep()
             except DATABASE_AWAY as error:

@@ -6,7 +6,6 @@ task of its parent's, which ends when the child does. What one of them has to kn
 an errand: no transaction ever locks the threads of both.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -147,7 +146,3 @@ def progress(
         "child_run_id": run_id,
         "child_thread_id": thread_id,
     }
-
-
-def delegation_from_json(raw: Mapping[str, Any]) -> Delegation:
-    return Delegation(**raw)

@@ -1,6 +1,6 @@
 """The line in front of a thread: in which order its runs have it, which its lock keeps."""
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, and_, func, select, update
 
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs import RunRecord, RunStatus
@@ -17,19 +17,21 @@ another run's place.
 """
 
 
+def _in_line(tenant: Tenant, thread_id: ThreadId) -> ColumnElement[bool]:
+    return and_(
+        runs.c.tenant == tenant,
+        runs.c.thread_id == thread_id,
+        runs.c.status == RunStatus.CREATED.value,
+        ~runs.c.admitted,
+    )
+
+
 async def runs_in_line(
     connection: Connection, tenant: Tenant, thread_id: ThreadId
 ) -> list[tuple[RunId, int]]:
     """The runs that queue for a thread, with their places, in order; the caller holds its lock."""
     statement = (
-        select(runs.c.id, PLACE.label("place"))
-        .where(
-            runs.c.tenant == tenant,
-            runs.c.thread_id == thread_id,
-            runs.c.status == RunStatus.CREATED.value,
-            ~runs.c.admitted,
-        )
-        .order_by(PLACE)
+        select(runs.c.id, PLACE.label("place")).where(_in_line(tenant, thread_id)).order_by(PLACE)
     )
     return [(RunId(row.id), row.place) for row in await connection.execute(statement)]
 
@@ -47,12 +49,7 @@ async def next_in_line(
     """The run that is the first in line for a thread; the caller holds the thread's lock."""
     statement = (
         select(runs.c.id, runs.c.attempt)
-        .where(
-            runs.c.tenant == tenant,
-            runs.c.thread_id == thread_id,
-            runs.c.status == RunStatus.CREATED.value,
-            ~runs.c.admitted,
-        )
+        .where(_in_line(tenant, thread_id))
         .order_by(PLACE)
         .limit(1)
     )
