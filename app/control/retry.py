@@ -21,7 +21,8 @@ from app.domain.ids import AgentId, AgentVersion, RunId
 from app.domain.json_values import JsonObject, digest
 from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
-from app.domain.runs import Done, Lineage, NewRun, Outcome, RunRecord, outcome
+from app.domain.runs import Done, Lineage, NewRun, RunRecord
+from app.domain.terminations import Outcome, outcome
 from app.domain.threads import Thread
 from app.runtime.handoff import agent_at_work
 from app.storage import inputs, runs, threads

@@ -12,13 +12,13 @@ from typing import Any, TypeAlias, assert_never
 from app.domain.decisions import Action
 from app.domain.ids import AgentId
 from app.domain.json_values import Json, JsonObject
-from app.domain.runs import (
+from app.domain.runs import RunStatus
+from app.domain.terminations import (
     BehaviorRequested,
     Blocked,
     Cancelled,
     Failed,
     NaturalEnd,
-    RunStatus,
     Stopped,
     Termination,
     status_reason,

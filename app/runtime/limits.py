@@ -23,7 +23,8 @@ from app.domain.limit_tickets import (
     why_not_raised,
 )
 from app.domain.limits import Limit, OnLimit, exhausted
-from app.domain.runs import LIMIT_REACHED, Stopped
+from app.domain.runs import LIMIT_REACHED
+from app.domain.terminations import Stopped
 from app.domain.ticket_terms import policy_of_request
 from app.domain.tickets import Ticket, TicketKind, TicketStatus, ticket_to_json
 from app.runtime.context import ActiveRun

@@ -14,7 +14,7 @@ from app.domain.events import AgentEvent, TicketOpened, ToolCallDone, ToolCallRe
 from app.domain.ids import CallId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import Message, Role
-from app.domain.runs import Termination
+from app.domain.terminations import Termination
 from app.domain.tickets import Ticket, TicketKind, ticket_to_json
 from app.domain.tool_calls import (
     INTERRUPTED,

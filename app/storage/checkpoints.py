@@ -18,18 +18,8 @@ from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved, Unsettle
 from app.domain.children import work_from_json
 from app.domain.events import RolledBack
 from app.domain.json_values import storable
-from app.domain.runs import (
-    Cancelled,
-    Done,
-    NaturalEnd,
-    Running,
-    RunRecord,
-    RunStatus,
-    Waiting,
-    WaitingReason,
-    status_of,
-    termination_to_json,
-)
+from app.domain.runs import Done, Running, RunRecord, RunStatus, Waiting, WaitingReason, status_of
+from app.domain.terminations import Cancelled, NaturalEnd, termination_to_json
 from app.domain.tickets import TicketKind, can_go_on
 from app.domain.tool_calls import CallStatus, kept_to_json
 from app.storage import (

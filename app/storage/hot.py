@@ -16,7 +16,8 @@ from app.domain.checkpoints import Checkpoint, Said
 from app.domain.events import InputDelivered
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject, storable
-from app.domain.runs import Done, NewRun, RunRecord, RunStatus, status_of, termination_to_json
+from app.domain.runs import Done, NewRun, RunRecord, RunStatus, status_of
+from app.domain.terminations import termination_to_json
 from app.domain.tool_calls import kept_to_json
 from app.storage.codec import message_columns, parsed, run_of, storable_json
 from app.storage.database import RawPool

@@ -33,13 +33,13 @@ from app.domain.backends import (
     unsupported_root_features,
 )
 from app.domain.ids import AgentId
-from app.domain.runs import (
+from app.domain.runs import RunStatus
+from app.domain.terminations import (
     BehaviorRequested,
     Blocked,
     Cancelled,
     Failed,
     NaturalEnd,
-    RunStatus,
     Stopped,
     Termination,
 )

@@ -18,8 +18,9 @@ from app.domain.children import Delegation
 from app.domain.errands import AboutChild, ChildErrand
 from app.domain.ids import TaskId
 from app.domain.messages import Role
-from app.domain.runs import Cancelled, Done, RunStatus, Termination, Waiting, WaitingReason
+from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
 from app.domain.tasks import Task, TaskStatus
+from app.domain.terminations import Cancelled, Termination
 from app.llm.scripted import Call, Gate, Script, Turn, turn
 from tests.support.conditions import eventually
 from tests.support.families import (

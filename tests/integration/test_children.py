@@ -12,7 +12,8 @@ from app.domain.errands import AboutChild, ChildErrand
 from app.domain.errors import Invalid
 from app.domain.events import ActivitySnapshot
 from app.domain.ids import RunId
-from app.domain.runs import Cancelled, Done, NaturalEnd, RunStatus, Waiting, WaitingReason
+from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
+from app.domain.terminations import Cancelled, NaturalEnd
 from app.domain.tickets import TicketFilter, TicketKind
 from app.llm.scripted import Gate, turn
 from app.storage import deliveries

@@ -18,8 +18,9 @@ from app.domain.checkpoints import Checkpoint
 from app.domain.errors import OwnershipLost
 from app.domain.events import ActivitySnapshot, StepEnd
 from app.domain.ids import AgentId, AgentVersion, CallId, InputId, TaskId, TicketKey, WorkerId
-from app.domain.runs import Failed, NewRun, RunRecord
+from app.domain.runs import NewRun, RunRecord
 from app.domain.tasks import NewTask, failed
+from app.domain.terminations import Failed
 from app.domain.tool_calls import CallStatus, Effect
 from app.events.hub import Hub
 from app.events.notify_wire import NotifyWire

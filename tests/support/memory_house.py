@@ -26,7 +26,6 @@ from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text
 from app.domain.principals import DEFAULT_TENANT
 from app.domain.runs import (
-    Cancelled,
     Created,
     Done,
     Lineage,
@@ -37,10 +36,9 @@ from app.domain.runs import (
     RunStatus,
     Usage,
     Waiting,
-    status_reason,
-    termination_to_json,
 )
 from app.domain.tasks import TaskStatus
+from app.domain.terminations import Cancelled, status_reason, termination_to_json
 from app.domain.tickets import Ticket, TicketStatus
 from app.domain.tool_calls import INTERRUPTED, CallState, ToolResult
 from app.runtime.agent import Agents, ResolvedAgent

@@ -22,7 +22,8 @@ from app.domain.events import (
 )
 from app.domain.ids import CallId, ThreadId, WorkerId
 from app.domain.messages import MessageRange, Role, ToolCall
-from app.domain.runs import Done, MessageOutput, NaturalEnd, NewRun
+from app.domain.runs import Done, MessageOutput, NewRun
+from app.domain.terminations import NaturalEnd
 from app.storage import hot
 from app.storage.database import RawPool
 from app.storage.hot import Flush

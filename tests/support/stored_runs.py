@@ -22,13 +22,13 @@ from app.domain.runs import (
     Done,
     Lineage,
     MessageOutput,
-    NaturalEnd,
     NewRun,
     Running,
     Usage,
     Waiting,
     WaitingReason,
 )
+from app.domain.terminations import NaturalEnd
 from app.domain.tickets import Ticket, TicketKind, ticket_for
 from app.domain.tool_calls import CallState, CallStatus, Effect, SuspensionRequest, idempotency_key
 from app.storage import hot, workers
