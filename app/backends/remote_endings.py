@@ -16,7 +16,7 @@ from app.domain.backends import (
     status_of_termination,
 )
 from app.domain.checkpoints import Saved
-from app.domain.events import TicketOpened
+from app.domain.control_events import TicketOpened
 from app.domain.finishes import finish_at_end, finish_at_rest
 from app.domain.ids import TicketKey
 from app.domain.json_values import Json, JsonObject

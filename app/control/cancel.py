@@ -12,8 +12,9 @@ from app.control.desk import Desk
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
 from app.domain.checkpoints import Checkpoint, Saved, materialize_output
+from app.domain.control_events import CancelRequested
 from app.domain.errands import AbortRemote
-from app.domain.events import CancelRequested, RunFinish
+from app.domain.events import RunFinish
 from app.domain.identity import run_identity
 from app.domain.ids import MessageId, RunId
 from app.domain.messages import LoggedMessage

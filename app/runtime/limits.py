@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from app.clock import new_id
-from app.domain.events import StepEnd, StreamReset, TicketOpened
+from app.domain.control_events import TicketOpened
+from app.domain.events import StepEnd, StreamReset
 from app.domain.ids import TicketKey
 from app.domain.limit_tickets import (
     ASKED_ABOUT,

@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved, Unsettled
 from app.domain.children import work_from_json
-from app.domain.events import RolledBack
+from app.domain.control_events import RolledBack
 from app.domain.json_values import storable
 from app.domain.runs import Done, Running, RunRecord, RunStatus, Waiting, WaitingReason, status_of
 from app.domain.terminations import Cancelled, NaturalEnd, termination_to_json

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from app.domain.checkpoints import Checkpoint, Said
-from app.domain.events import InputDelivered
+from app.domain.control_events import InputDelivered
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject, storable
 from app.domain.runs import Done, NewRun, RunRecord, RunStatus, status_of

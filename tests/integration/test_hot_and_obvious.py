@@ -10,7 +10,8 @@ import pytest
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import Checkpoint
-from app.domain.events import RunCreated, RunStart, StepEnd
+from app.domain.control_events import RunCreated
+from app.domain.events import RunStart, StepEnd
 from app.domain.ids import InputId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.runs import NewRun
 from app.domain.tool_calls import CallState, CallStatus, KeptOutcome, ToolResult

@@ -6,7 +6,7 @@ import pytest
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import Saved, Unsettled
-from app.domain.events import InputQueued
+from app.domain.control_events import InputQueued
 from app.domain.ids import InputId, MessageId
 from app.domain.messages import Message, Role, Text
 from app.domain.runs import NewRun, Waiting, WaitingReason

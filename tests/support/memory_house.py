@@ -11,16 +11,10 @@ from app.clock import new_id
 from app.dispatch.bench import ClaimedRun
 from app.domain.agents import AgentSpec
 from app.domain.checkpoints import materialize_output
+from app.domain.control_events import CancelRequested, InputDelivered, RunCreated, TicketDecided
 from app.domain.decisions import Answer, Decision, derived_decision_id
 from app.domain.errors import InferenceFailed
-from app.domain.events import (
-    CancelRequested,
-    InputDelivered,
-    RunCreated,
-    RunFinish,
-    RunStart,
-    TicketDecided,
-)
+from app.domain.events import RunFinish, RunStart
 from app.domain.identity import run_identity
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text

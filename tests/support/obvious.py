@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from app.domain.checkpoints import Checkpoint, Said, Saved
-from app.domain.events import InputDelivered
+from app.domain.control_events import InputDelivered
 from app.domain.ids import WorkerId
 from app.domain.runs import Done, NewRun, Running
 from app.storage import checkpoints, events, threads

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import Checkpoint, Said
-from app.domain.events import AgentEvent, RunCreated, TextDelta
+from app.domain.control_events import RunCreated
+from app.domain.events import AgentEvent, TextDelta
 from app.domain.ids import (
     AgentId,
     AgentVersion,
