@@ -13,7 +13,8 @@ from app.storage import checkpoints, events, threads
 from app.storage.codec import message_columns
 from app.storage.database import Database, RawConnection
 from app.storage.events import Entry, entry
-from app.storage.hot import Flush, Written
+from app.storage.hot_checkpoints import Written
+from app.storage.hot_flushes import Flush
 from tests.support.stored_runs import TIMEOUT
 
 

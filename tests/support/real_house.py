@@ -35,7 +35,7 @@ from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun
 from app.runtime.endings import Ending
 from app.runtime.ports import Tool
-from app.storage import events, hot, messages, runs, tickets, tool_calls
+from app.storage import events, hot_starts, messages, runs, tickets, tool_calls
 from app.storage.database import Database, DatabaseOptions
 from tests.support.house import ANN, OneModel
 from tests.support.team import TEAM
@@ -152,7 +152,7 @@ class RealHouse:
 
     async def claim(self) -> ClaimedRun | None:
         """By a worker that never shows a heartbeat, so that whoever comes next may claim as well."""
-        claimed = await hot.claim(
+        claimed = await hot_starts.claim(
             self.office.database.hot,
             DEFAULT_TENANT,
             self.thread_id,
