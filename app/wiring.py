@@ -46,7 +46,9 @@ from app.llm.catalog import ModelCatalog
 from app.llm.specs import specs_from_environment
 from app.settings import Settings
 from app.storage import migrations
-from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions, place_of
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import DATABASE_AWAY, Database
+from app.storage.database_urls import place_of
 from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.storage.notifications import installation
 from app.storage.outages import unusable

@@ -16,7 +16,8 @@ from app.domain.ids import InputId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.runs import NewRun
 from app.domain.tool_calls import CallState, CallStatus, KeptOutcome, ToolResult
 from app.storage import events, hot_checkpoints, hot_flushes, hot_starts, inputs, runs, threads
-from app.storage.database import Database, RawConnection, RawPool, read_uuids_as_text
+from app.storage.connecting import RawConnection, read_uuids_as_text
+from app.storage.database import Database, RawPool
 from app.storage.hot_flushes import Flush
 from tests.support import obvious
 from tests.support.stored_runs import (

@@ -19,7 +19,8 @@ from app.events.journal import MOST_WAITING
 from app.llm.scripted import Call, Gate, in_order, turn
 from app.runtime.ports import Tool, ToolContext
 from app.storage import hot_starts
-from app.storage.database import Database, DatabaseOptions
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
 from app.tools.functions import tool
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding

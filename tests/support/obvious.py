@@ -11,7 +11,8 @@ from app.domain.ids import WorkerId
 from app.domain.runs import Done, NewRun, Running
 from app.storage import checkpoints, events, threads
 from app.storage.codec import message_columns
-from app.storage.database import Database, RawConnection
+from app.storage.connecting import RawConnection
+from app.storage.database import Database
 from app.storage.events import Entry, entry
 from app.storage.hot_checkpoints import Written
 from app.storage.hot_flushes import Flush

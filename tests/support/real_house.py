@@ -36,7 +36,8 @@ from app.runtime.context import ActiveRun
 from app.runtime.endings import Ending
 from app.runtime.ports import Tool
 from app.storage import events, hot_starts, messages, runs, tickets, tool_calls
-from app.storage.database import Database, DatabaseOptions
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
 from tests.support.house import ANN, OneModel
 from tests.support.team import TEAM
 from tests.support.thread_rows import Rows
