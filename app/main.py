@@ -35,7 +35,7 @@ from app.transport.polls import LongPolls
 from app.transport.queries import require_known_query
 from app.transport.refusals import declare_refusals
 from app.transport.sse import StreamOptions
-from app.wiring import House
+from app.wiring.house import House
 
 _DESCRIPTION = """
 LLM agents as a service: runs that survive crashes, decisions that are never lost, streams that resume.
