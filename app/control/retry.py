@@ -15,7 +15,7 @@ from app.control.desk import Desk
 from app.control.line import InLine, queue_up
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
-from app.domain.backends import RootNeeds
+from app.domain.capabilities import RootNeeds
 from app.domain.errors import Conflict
 from app.domain.ids import AgentId, AgentVersion, RunId
 from app.domain.json_values import JsonObject, digest
