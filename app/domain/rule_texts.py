@@ -16,7 +16,6 @@ import re
 from app.domain.json_values import Json
 from app.domain.rule_patterns import OPPOSITE, Condition, Name, Operator, Pattern, literal_signs
 
-
 _PLAIN = re.compile(r"[A-Za-z0-9_.:@-]+")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _CONDITION = re.compile(r"\s*([A-Za-z_][\w.-]*)\s*(!=~|=~|!=|!~|=|~)\s*")
