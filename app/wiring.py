@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -34,7 +35,6 @@ from app.dispatch.sweeper import Sweeper
 from app.dispatch.task_execution import TaskBench
 from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
-from app.domain.errands import Errand
 from app.domain.errors import ConfigurationError
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.hub import Hub
@@ -291,14 +291,11 @@ def _queue(settings: Settings, desk: Desk, worker: Worker, tasks: TaskWorker) ->
         await worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
 
-    async def handle_errand(errand: Errand) -> Handled:
-        return Handled.DONE if await run_errand(desk, errand) else Handled.BUSY
-
     return DeliveryQueue(
         desk.database,
         handle,
         tasks.handle,
-        handle_errand,
+        partial(run_errand, desk),
         poll=settings.queue_poll,
         lost_after=settings.heartbeat_timeout,
     )

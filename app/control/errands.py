@@ -1,15 +1,66 @@
-"""Errands, carried out by whichever process gets them."""
+"""Errands, carried out by whichever process gets them.
+
+One that fails is tried again, after pauses that grow; then it is given up, and whoever would wait for it
+for ever is told. An outage is no failure, nor is that something else has to happen first.
+"""
 
 from typing import assert_never
 
+import structlog
+
+from app import telemetry
 from app.control.abort import abort_remote
 from app.control.children import run_child_errand
 from app.control.desk import Desk
-from app.domain.errands import AbortRemote, AboutChild, Errand
+from app.control.undone import settle
+from app.domain.errands import (
+    LONGEST_PAUSE,
+    MOST_TRIES,
+    AbortRemote,
+    AboutChild,
+    Errand,
+    Later,
+    look_after,
+    pause_after,
+)
+from app.storage import failed_errands
+from app.storage.database import DATABASE_AWAY
+
+log = structlog.get_logger(__name__)
 
 
-async def run_errand(desk: Desk, errand: Errand) -> bool:
-    """Carry out an errand; False when it should be tried again a little later."""
+async def run_errand(desk: Desk, errand: Errand, looks: int = 0) -> Later | None:
+    """Carry out an errand, and say when it is to be tried again if it can't be done now.
+
+    Somebody has looked at it `looks` times before. One that was given up and is asked for again has one
+    try more.
+    """
+    tries = 0
+    async with desk.database.reading() as connection:
+        failure = await failed_errands.of_errand(connection, errand)
+    if failure is not None:
+        before, wait = failure
+        if before.given_up_at is None and wait > 0:
+            return Later(wait)
+        tries = before.tries
+    try:
+        is_done = await _carry_out(desk, errand)
+    except DATABASE_AWAY:
+        raise
+    except Exception as error:
+        telemetry.errands_failed.labels(errand.name).inc()
+        log.exception("errand_failed", **_ids(errand), tries=tries + 1)
+        return await _has_failed(desk, errand, tries + 1, error)
+    if not is_done:
+        return Later(look_after(looks))
+    if failure is not None:
+        async with desk.database.transaction() as connection:
+            await failed_errands.forget(connection, errand)
+    return None
+
+
+async def _carry_out(desk: Desk, errand: Errand) -> bool:
+    """False when it can't be done before something else has happened."""
     match errand:
         case AboutChild():
             return await run_child_errand(desk, errand)
@@ -18,3 +69,31 @@ async def run_errand(desk: Desk, errand: Errand) -> bool:
             return True
         case _:
             assert_never(errand)
+
+
+async def _has_failed(desk: Desk, errand: Errand, tries: int, error: Exception) -> Later | None:
+    pause = pause_after(tries)
+    async with desk.database.transaction() as connection:
+        noted = await failed_errands.note(connection, errand, repr(error)[:500], pause)
+    if noted is not None and noted.tries < MOST_TRIES:
+        return Later(pause)
+    try:
+        await settle(desk, errand)
+    except DATABASE_AWAY:
+        raise
+    except Exception:
+        # Somebody would wait for ever: this isn't given up.
+        log.exception("errand_not_given_up", **_ids(errand), tries=tries)
+        return Later(LONGEST_PAUSE)
+    telemetry.errands_given_up.labels(errand.name).inc()
+    log.error("errand_given_up", **_ids(errand), tries=tries)
+    return None
+
+
+def _ids(errand: Errand) -> dict[str, str]:
+    return {
+        "errand": errand.name,
+        "tenant": errand.tenant,
+        "run_id": errand.on_behalf_of,
+        "about_run_id": errand.about,
+    }

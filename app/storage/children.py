@@ -8,7 +8,7 @@ from sqlalchemy import and_, select
 from app.domain.children import ChildWork, ticket_name_of_child, work_from_json
 from app.domain.errands import AboutChild, ChildErrand
 from app.domain.ids import RunId, Tenant
-from app.domain.runs import RunRecord
+from app.domain.runs import RunRecord, RunStatus
 from app.domain.tasks import Task
 from app.domain.tickets import Ticket, TicketKind, TicketStatus
 from app.storage import child_tasks, deliveries
@@ -43,6 +43,15 @@ async def waiter_of(
     if row is not None:
         return ticket_of(row)
     return await child_tasks.of_child(connection, tenant, child, hold=hold)
+
+
+async def is_at_work(connection: Connection, tenant: Tenant, child: RunId) -> bool:
+    """Whether a child is there and hasn't ended, whatever else is in its row."""
+    statement = select(run_table.c.status).where(
+        run_table.c.tenant == tenant, run_table.c.id == child
+    )
+    status = await connection.scalar(statement)
+    return status is not None and status != RunStatus.DONE.value
 
 
 async def start(connection: Connection, tenant: Tenant, parent: RunId, work: ChildWork) -> None:
