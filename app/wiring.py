@@ -31,6 +31,7 @@ from app.dispatch.liveness import Liveness
 from app.dispatch.pulse import Pulse
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.retention import Ages, Retention
+from app.dispatch.suspicion import Suspicion
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.task_execution import TaskBench
 from app.dispatch.tasks import TaskWorker
@@ -200,18 +201,8 @@ async def _furnish(
     bench = Workbench(
         database=database, writer=writer, roster=roster, clock=clock, backends=backends
     )
-    worker = Worker(
-        bench,
-        me,
-        slots=settings.concurrency,
-        heartbeat_timeout=settings.heartbeat_timeout,
-    )
-    tasks = TaskWorker(
-        TaskBench(database=database, outgoing=outgoing, roster=roster),
-        me,
-        slots=settings.task_concurrency,
-        heartbeat_timeout=settings.heartbeat_timeout,
-    )
+    task_bench = TaskBench(database=database, outgoing=outgoing, roster=roster)
+    worker, tasks = _workers(settings, me, bench, task_bench)
     deafness = Deafness(asyncio.get_running_loop().time, remembered=settings.heartbeat_timeout)
     liveness = Liveness(
         database,
@@ -280,6 +271,28 @@ async def _furnish(
         liveness=liveness,
         begin_to_rest=rest.begin,
     )
+
+
+def _workers(
+    settings: Settings, me: WorkerId, bench: Workbench, task_bench: TaskBench
+) -> tuple[Worker, TaskWorker]:
+    """Both halves of this process's worker, which are taken along together when it dies."""
+    suspicion = Suspicion()
+    worker = Worker(
+        bench,
+        me,
+        suspicion,
+        slots=settings.concurrency,
+        heartbeat_timeout=settings.heartbeat_timeout,
+    )
+    tasks = TaskWorker(
+        task_bench,
+        me,
+        suspicion,
+        slots=settings.task_concurrency,
+        heartbeat_timeout=settings.heartbeat_timeout,
+    )
+    return worker, tasks
 
 
 def _queue(settings: Settings, desk: Desk, worker: Worker, tasks: TaskWorker) -> DeliveryQueue:

@@ -25,6 +25,7 @@ from app.dispatch.deafness import Deafness
 from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.liveness import Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
+from app.dispatch.suspicion import Suspicion
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.task_execution import TaskBench
 from app.dispatch.tasks import TaskWorker
@@ -183,10 +184,12 @@ class Replica:
             clock=clock,
             backends=backends,
         )
-        self.worker = Worker(bench, self.me, slots=slots, heartbeat_timeout=PATIENCE)
+        suspicion = Suspicion()
+        self.worker = Worker(bench, self.me, suspicion, slots=slots, heartbeat_timeout=PATIENCE)
         self.tasks = TaskWorker(
             TaskBench(database=database, outgoing=self.outgoing, roster=self.roster),
             self.me,
+            suspicion,
             slots=slots,
             heartbeat_timeout=PATIENCE,
         )
