@@ -6,7 +6,7 @@ what may be run again is, of the rest the outcome is unknown.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import structlog
@@ -91,7 +91,7 @@ class TaskExecution:
         if isinstance(tool, TaskOutcome):
             return tool
         voice = TaskVoice(self.bench.outgoing, self.claimed)
-        context = self._context(voice.say)
+        context = replace(self._context(voice.say), room=voice.room)
         async with asyncio.TaskGroup() as group:
             showing = group.create_task(voice.run())
             try:
