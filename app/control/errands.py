@@ -18,6 +18,7 @@ from app.domain.errands import (
     MOST_TRIES,
     AbortRemote,
     AboutChild,
+    Asked,
     Errand,
     Later,
     look_after,
@@ -26,37 +27,41 @@ from app.domain.errands import (
 from app.storage import failed_errands
 from app.storage.database import DATABASE_AWAY
 
+NEW = Asked()
+
 log = structlog.get_logger(__name__)
 
 
-async def run_errand(desk: Desk, errand: Errand, looks: int = 0) -> Later | None:
+async def run_errand(desk: Desk, errand: Errand, asked: Asked = NEW) -> Later | None:
     """Carry out an errand, and say when it is to be tried again if it can't be done now.
 
-    Somebody has looked at it `looks` times before. One that was given up and is asked for again has one
-    try more.
+    One that is late counts as tried before it is: it may be what its process died of. One that was given
+    up and is asked for again has one try more.
     """
-    tries = 0
     async with desk.database.reading() as connection:
         failure = await failed_errands.of_errand(connection, errand)
+    tries = 1
     if failure is not None:
         before, wait = failure
         if before.given_up_at is None and wait > 0:
             return Later(wait)
-        tries = before.tries
+        tries += before.tries
+    if asked.is_late:
+        await _note(desk, errand, tries, "it has waited for long, or its process was lost over it")
+        if tries > MOST_TRIES:
+            return await _give_up(desk, errand, tries)
     try:
         is_done = await _carry_out(desk, errand)
     except DATABASE_AWAY:
         raise
     except Exception as error:
         telemetry.errands_failed.labels(errand.name).inc()
-        log.exception("errand_failed", **_ids(errand), tries=tries + 1)
-        return await _has_failed(desk, errand, tries + 1, error)
-    if not is_done:
-        return Later(look_after(looks))
-    if failure is not None:
+        log.exception("errand_failed", **_ids(errand), tries=tries)
+        return await _has_failed(desk, errand, tries, error, is_noted=asked.is_late)
+    if failure is not None or asked.is_late:
         async with desk.database.transaction() as connection:
             await failed_errands.forget(connection, errand)
-    return None
+    return None if is_done else Later(look_after(asked.looks))
 
 
 async def _carry_out(desk: Desk, errand: Errand) -> bool:
@@ -71,12 +76,23 @@ async def _carry_out(desk: Desk, errand: Errand) -> bool:
             assert_never(errand)
 
 
-async def _has_failed(desk: Desk, errand: Errand, tries: int, error: Exception) -> Later | None:
-    pause = pause_after(tries)
+async def _has_failed(
+    desk: Desk, errand: Errand, tries: int, error: Exception, *, is_noted: bool
+) -> Later | None:
+    is_wanted = is_noted or await _note(desk, errand, tries, repr(error)[:500])
+    if is_wanted and tries < MOST_TRIES:
+        return Later(pause_after(tries))
+    return await _give_up(desk, errand, tries)
+
+
+async def _note(desk: Desk, errand: Errand, tries: int, why: str) -> bool:
+    """Count a try; False when the run is gone for which it is done."""
     async with desk.database.transaction() as connection:
-        noted = await failed_errands.note(connection, errand, repr(error)[:500], pause)
-    if noted is not None and noted.tries < MOST_TRIES:
-        return Later(pause)
+        noted = await failed_errands.note(connection, errand, why, pause_after(tries))
+    return noted is not None
+
+
+async def _give_up(desk: Desk, errand: Errand, tries: int) -> Later | None:
     try:
         await settle(desk, errand)
     except DATABASE_AWAY:

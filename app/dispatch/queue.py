@@ -12,7 +12,7 @@ from pgqueuer.domain.errors import PgqException, RetryRequested
 from pgqueuer.domain.models import Job
 
 from app import telemetry
-from app.domain.errands import Errand, Later
+from app.domain.errands import Asked, Errand, Later
 from app.storage.database import DATABASE_AWAY, Database, QueuePool
 from app.storage.deliveries import (
     ENTRYPOINT,
@@ -45,8 +45,8 @@ class Handled(Enum):
 
 Handle = Callable[[RunKey, str], Awaitable[Handled]]
 HandleTask = Callable[[TaskKey], Awaitable[Handled]]
-HandleErrand = Callable[[Errand, int], Awaitable[Later | None]]
-"""An errand, and how often it was looked at before; when to look at it again, unless that is over."""
+HandleErrand = Callable[[Errand, Asked], Awaitable[Later | None]]
+"""Says when an errand is to be looked at again, unless that is over."""
 
 
 class DeliveryQueue:
@@ -121,11 +121,15 @@ class DeliveryQueue:
     async def _received_errand(self, job: Job) -> None:
         """No errand keeps another one waiting: one that has to wait itself is put back."""
         try:
-            later = await self._handle_errand(delivered_errand(job.payload), job.attempts)
+            later = await self._handle_errand(delivered_errand(job.payload), self._asked(job))
         except DATABASE_AWAY as error:
             raise _again(AGAIN, f"database away: {reason_of(error).value}") from error
         if later is not None:
             raise _again(later.seconds, "not done yet")
+
+    def _asked(self, job: Job) -> Asked:
+        waited = datetime.now(UTC) - job.execute_after  # noqa: TID251  the queue's own clock
+        return Asked(looks=job.attempts, is_late=waited > self._lost_after)
 
     async def _pause(self) -> None:
         try:

@@ -74,6 +74,16 @@ class AbortRemote:
 Errand: TypeAlias = AboutChild | AbortRemote
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How an errand comes to whoever is to do it now."""
+
+    looks: int = 0
+    """So often somebody has looked at it before."""
+    is_late: bool = False
+    """It ought to have been done long ago: somebody may have died over it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Later:
     """It isn't done, and is to be tried again after so many seconds."""

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from app.clock import new_id
 from app.dispatch.queue import DeliveryQueue, Handled
-from app.domain.errands import AboutChild, ChildErrand, Errand, Later
+from app.domain.errands import AboutChild, Asked, ChildErrand, Errand, Later
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.storage import deliveries
 from app.storage.database import Database
@@ -78,12 +78,33 @@ async def test_an_errand_that_its_taker_died_over_is_done_by_another_in_time(
     async with asyncio.timeout(8), asyncio.TaskGroup() as working:
         queue = taking(database, had)
         working.create_task(queue.work())
-        assert await had.get() == errand
+        assert await had.get() == (errand, Asked(is_late=True))
         queue.stop()
     silence = await database.hot.fetchval(
         "SELECT extract(epoch FROM now() - min(created)) FROM pgq.pgqueuer_log WHERE status = 'queued'"
     )
     assert LOST_AFTER <= silence <= LOST_AFTER + PROMISED
+
+
+async def test_an_errand_that_has_to_wait_is_asked_for_again_and_not_late(
+    database: Database,
+) -> None:
+    errand = AboutChild(
+        kind=ChildErrand.FORGET,
+        tenant=Tenant("a"),
+        parent_run_id=RunId(new_id()),
+        child_run_id=RunId(new_id()),
+    )
+    async with database.transaction() as connection:
+        await deliveries.enqueue_errand(connection, errand)
+    had: asyncio.Queue[object] = asyncio.Queue()
+    async with asyncio.timeout(8), asyncio.TaskGroup() as working:
+        queue = taking(database, had, lost_after=5.0)
+        working.create_task(queue.work())
+        assert [await had.get() for _ in range(3)] == [
+            (errand, Asked(looks=looks)) for looks in range(3)
+        ]
+        queue.stop()
 
 
 async def test_what_is_found_undone_again_and_again_is_queued_once(database: Database) -> None:
@@ -99,7 +120,9 @@ async def test_what_is_found_undone_again_and_again_is_queued_once(database: Dat
     assert await database.hot.fetchval("SELECT count(*) FROM pgq.pgqueuer") == 2
 
 
-def taking(database: Database, had: "asyncio.Queue[object]") -> DeliveryQueue:
+def taking(
+    database: Database, had: "asyncio.Queue[object]", lost_after: float = LOST_AFTER
+) -> DeliveryQueue:
     """A queue that takes whatever there is."""
 
     async def handle(delivered: RunKey, _: str) -> Handled:
@@ -110,10 +133,10 @@ def taking(database: Database, had: "asyncio.Queue[object]") -> DeliveryQueue:
         had.put_nowait(delivered)
         return Handled.DONE
 
-    async def handle_errand(delivered: Errand, _: int) -> Later | None:
-        had.put_nowait(delivered)
-        return None
+    async def handle_errand(delivered: Errand, asked: Asked) -> Later | None:
+        had.put_nowait((delivered, asked))
+        return None if asked.is_late else Later(0.1)
 
     return DeliveryQueue(
-        database, handle, handle_task, handle_errand, poll=0.1, lost_after=LOST_AFTER
+        database, handle, handle_task, handle_errand, poll=0.1, lost_after=lost_after
     )
