@@ -176,6 +176,31 @@ async def test_an_end_that_cannot_be_told_is_an_error_to_its_parent(
         assert "what came of it can't be told" in told[-1]
 
 
+async def test_the_end_of_a_child_whose_row_cannot_be_read_is_an_error_to_its_parent(
+    database_url: str,
+) -> None:
+    gate = Gate()
+    catalog, script = family(boss=boss(turn("A pity.")), scout=Member([turn(gate, "Blue.")]))
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await gate.reached.wait()
+        await house.take_nothing_new()
+        gate.open.set()
+        [child] = await children_of(run)
+        await child.ended()
+        await house.database.hot.execute(
+            """UPDATE runs SET termination = '{"type": "stopped"}' WHERE id = $1""", child.id
+        )
+        await until_given_up(house, await the_only_one(house, ChildErrand.TELL_PARENT))
+        [(code, text)] = await said_of(run)
+        assert (code, child.id in text) == (Why.ERRAND_GIVEN_UP, True)
+        assert (await explain(house.desk, ANN, run.id)).below == ()
+    async with replica(database_url, catalog, script) as other:
+        run = other.same(run)
+        await run.ended()
+        assert "what came of it can't be told" in texts_of(await run.log())[-2][1]
+
+
 async def test_standing_that_cannot_be_shown_keeps_nobody_from_hearing_the_end(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
