@@ -22,12 +22,8 @@ from app.dispatch.suspicion import MOST_LOSSES
 from app.domain.agents import AgentSpec
 from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.ids import AgentId, AgentVersion
-from app.domain.runs import (
-    WORKER_LOST,
-    Failed,
-    RunRecord,
-    termination_to_json,
-)
+from app.domain.runs import RunRecord
+from app.domain.terminations import WORKER_LOST, Failed, termination_to_json
 from app.events.journal import Journal
 from app.runtime.agent import (
     Agents,

@@ -11,7 +11,7 @@ from app.dispatch.execution import Execution
 from app.dispatch.suspicion import Suspicion
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.frames import Batch
-from app.storage import hot
+from app.storage import hot_starts
 from app.storage.runs import RunKey
 
 LAST_PATIENCE = 2.0
@@ -148,9 +148,9 @@ class Worker:
         )
         return True
 
-    async def _claim(self, key: RunKey, dispatch_id: str | None) -> hot.Claimed | None:
-        async def claim(unless_lost: Collection[int]) -> hot.Claimed | None:
-            return await hot.claim(
+    async def _claim(self, key: RunKey, dispatch_id: str | None) -> hot_starts.Claimed | None:
+        async def claim(unless_lost: Collection[int]) -> hot_starts.Claimed | None:
+            return await hot_starts.claim(
                 self._bench.database.hot,
                 key.tenant,
                 key.thread_id,

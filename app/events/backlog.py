@@ -6,7 +6,8 @@ It bounds what the memory holds while the database is slow or away, whoever is c
 import asyncio
 
 from app.domain.errors import OutputOverflow
-from app.domain.events import TOOL_OUTPUT, AgentEvent, size_of
+from app.domain.event_sizes import size_of
+from app.domain.events import TOOL_OUTPUT, AgentEvent
 
 MOST_WAITING = 1_000_000
 """Bytes that may wait before whoever goes on saying things has to wait too."""

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Said
 from app.domain.errors import OwnershipLost
-from app.domain.events import AgentEvent, StepStart, merged, size_of
+from app.domain.event_sizes import merged, size_of
+from app.domain.events import AgentEvent, StepStart
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.events.backlog import PER_EVENT, Backlog, weight
 

@@ -13,7 +13,7 @@ from app.domain.tasks import Task, TaskStatus
 from app.events.backlog import MOST_WAITING
 from app.llm.scripted import Call, in_order, turn
 from app.runtime.ports import Tool, ToolContext
-from app.storage.database import RawConnection
+from app.storage.connecting import RawConnection
 from app.tools.functions import tool
 from tests.support.conditions import eventually
 from tests.support.house import ANN, Run, an_agent, of_type, replica
