@@ -53,6 +53,12 @@ tasks_ended = Counter("holdfast_tasks_total", "Background tasks that ended.", ["
 tasks_executing = Gauge(
     "holdfast_tasks_executing", "Background tasks that this process executes now."
 )
+errands_failed = Counter(
+    "holdfast_errands_failed_total", "Tries of errands between runs that failed.", ["errand"]
+)
+errands_given_up = Counter(
+    "holdfast_errands_given_up_total", "Errands between runs that were given up.", ["errand"]
+)
 summaries = Counter(
     "holdfast_summaries_total", "Summaries of old messages, by what came of them.", ["outcome"]
 )

@@ -7,11 +7,11 @@ be carried out twice.
 from typing import assert_never
 
 from app import telemetry
-from app.control.answers import ticket_decided
 from app.control.cancel import cancel
 from app.control.desk import Desk
 from app.control.line import queue_up
 from app.control.pass_on import pass_on, user_message
+from app.control.reports import report
 from app.control.tasks import end_in
 from app.control.threads import Children, delete
 from app.domain.children import (
@@ -22,20 +22,18 @@ from app.domain.children import (
     report_of,
     work_from_json,
 )
-from app.domain.decisions import Action, Answer, Decision
 from app.domain.errands import AboutChild, ChildErrand
 from app.domain.errors import Conflict, NotFound
 from app.domain.events import ActivitySnapshot
 from app.domain.ids import CallId
 from app.domain.json_values import digest
 from app.domain.principals import Principal, Scope
-from app.domain.runs import Done, Lineage, NewRun, RunRecord, RunStatus
-from app.domain.tasks import Task, failed, outcome_of_report
-from app.domain.tickets import Ticket, can_go_on
+from app.domain.runs import Done, Lineage, NewRun, RunRecord
+from app.domain.tasks import Task, failed
+from app.domain.tickets import Ticket
 from app.events.outgoing import Transaction
 from app.runtime.delegating import PROGRESS
-from app.storage import child_tasks, children, decisions, deliveries, runs, threads, tickets
-from app.storage.runs import RunKey
+from app.storage import child_tasks, children, runs, threads
 
 
 async def run_child_errand(desk: Desk, errand: AboutChild) -> bool:
@@ -145,7 +143,10 @@ async def _tell(desk: Desk, errand: AboutChild) -> None:
             snapshot = ActivitySnapshot(call_id, PROGRESS, shown, True)
             transaction.say(tenant, parent.thread_id, parent.id, snapshot)
         if isinstance(child.state, Done):
-            await _report(transaction, parent, waiter, child, child.state)
+            said = report_of(child, child.state)
+            await report(transaction, parent, waiter, child.id, said)
+            if not is_kept(child):
+                await children.forget(connection, tenant, parent.id, child.id)
 
 
 async def _was_deleted(
@@ -153,47 +154,6 @@ async def _was_deleted(
 ) -> None:
     if isinstance(waiter, Task) and waiter.attempt > 0:
         await end_in(transaction, parent, waiter.id, failed("the agent's run has been deleted"))
-
-
-async def _report(
-    transaction: Transaction,
-    parent: RunRecord,
-    waiter: children.Waiter | None,
-    child: RunRecord,
-    done: Done,
-) -> None:
-    match waiter:
-        case None:
-            pass
-        case Ticket():
-            await _answer(transaction, parent, waiter, child, done)
-        case Task():
-            outcome = outcome_of_report(waiter.tool_name, report_of(child, done))
-            await end_in(transaction, parent, waiter.id, outcome)
-        case _:
-            assert_never(waiter)
-    if not is_kept(child):
-        await children.forget(transaction.connection, parent.tenant, parent.id, child.id)
-
-
-async def _answer(
-    transaction: Transaction, parent: RunRecord, ticket: Ticket, child: RunRecord, done: Done
-) -> None:
-    connection, tenant = transaction.connection, parent.tenant
-    decision = Decision(
-        decision_id=f"child:{child.id}",
-        answer=Answer(action=Action.RESPOND, result=report_of(child, done)),
-        subject=f"run:{child.id}",
-        at=transaction.now,
-    )
-    await decisions.decide(connection, tenant, ticket.key, decision)
-    said = ticket_decided(ticket, decision)
-    transaction.say(tenant, parent.thread_id, parent.id, said)
-    if parent.status is RunStatus.WAITING and can_go_on(
-        await tickets.unsettled_of_run(connection, tenant, parent.id)
-    ):
-        key = RunKey(tenant, parent.thread_id, parent.id, parent.attempt)
-        await deliveries.enqueue(connection, key)
 
 
 async def _cancel(desk: Desk, errand: AboutChild) -> None:

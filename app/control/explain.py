@@ -11,13 +11,15 @@ from enum import StrEnum
 from typing import assert_never
 
 from app.control.desk import Desk
+from app.control.explain_errands import is_failing, was_given_up
 from app.control.reading import run_not_found
+from app.domain.errands import FailedErrand
 from app.domain.ids import RunId
 from app.domain.principals import Principal, Scope
 from app.domain.runs import Created, Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.terminations import Failed, Outcome, Termination, outcome, status_reason
 from app.domain.tickets import Ticket, TicketKind, TicketStatus, can_go_on
-from app.storage import children, deliveries, runs, standings, threads, tickets
+from app.storage import children, deliveries, failed_errands, runs, standings, threads, tickets
 from app.storage.database import Connection
 from app.storage.runs import RunKey
 from app.storage.standings import Owner
@@ -37,6 +39,8 @@ class Why(StrEnum):
     WAITING_FOR_EVENT = "waiting_for_event"
     AGENT_VERSION_UNAVAILABLE = "agent_version_unavailable"
     CANCEL_REQUESTED = "cancel_requested"
+    ERRAND_FAILING = "errand_failing"
+    ERRAND_GIVEN_UP = "errand_given_up"
     DONE = "done"
 
 
@@ -82,6 +86,7 @@ class _Facts:
     patience: float
     below: tuple[RunRecord, ...]
     asked_below: tuple[Ticket, ...]
+    errands: tuple[FailedErrand, ...]
 
     @property
     def open_tickets(self) -> tuple[Ticket, ...]:
@@ -119,7 +124,7 @@ async def explain(desk: Desk, principal: Principal, run_id: RunId) -> Explanatio
         facts = await _facts(connection, record, desk.heartbeat_timeout)
     return Explanation(
         run=record,
-        reasons=tuple(_reasons(facts)),
+        reasons=(*_reasons(facts), *_undone(facts)),
         owner=facts.owner,
         waiting_on=(*facts.open_tickets, *facts.asked_below),
         below=facts.below,
@@ -152,6 +157,7 @@ async def _facts(connection: Connection, run: RunRecord, patience: float) -> _Fa
     return _Facts(
         below=tuple(below),
         asked_below=tuple(asked),
+        errands=tuple(await failed_errands.of_run(connection, run.tenant, run.id)),
         run=run,
         owner=owner,
         position=position,
@@ -186,6 +192,15 @@ def _reasons(facts: _Facts) -> Iterator[Reason]:
             else "whoever executes it ends it at the next safe point."
         )
         yield Reason(Why.CANCEL_REQUESTED, f"Somebody wants it cancelled; {what_next}")
+
+
+def _undone(facts: _Facts) -> Iterator[Reason]:
+    """What fails on the run's behalf, whether it goes on meanwhile or has ended."""
+    for failed in facts.errands:
+        if failed.given_up_at is None:
+            yield Reason(Why.ERRAND_FAILING, is_failing(failed))
+        else:
+            yield Reason(Why.ERRAND_GIVEN_UP, was_given_up(failed))
 
 
 def _how_it_ended(run_id: RunId, termination: Termination) -> str:

@@ -18,6 +18,7 @@ from app.control.late_summary import keep_late_summary
 from app.dispatch.bench import ClaimedRun, Workbench
 from app.dispatch.loading import load, load_remote
 from app.dispatch.missing_versions import wait_for_version
+from app.dispatch.suspicion import MOST_LOSSES
 from app.domain.agents import AgentSpec
 from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.ids import AgentId, AgentVersion
@@ -42,8 +43,6 @@ from app.storage.database import DATABASE_AWAY
 from app.storage.runs import RunKey
 from app.tools.frontend import with_frontend_tools
 
-MOST_LOSSES = 5
-"""Workers that may be lost over a run without any progress before it is given up."""
 BROKEN = "Something broke on our side; the logs say what."
 LET_GO_AGAIN = 1.0
 

@@ -12,7 +12,7 @@ from pgqueuer.domain.errors import PgqException, RetryRequested
 from pgqueuer.domain.models import Job
 
 from app import telemetry
-from app.domain.errands import Errand
+from app.domain.errands import Asked, Errand, Later
 from app.storage.connecting import QueuePool
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.deliveries import (
@@ -30,6 +30,8 @@ from app.storage.tasks import TaskKey
 
 BATCH = 5
 RESTART = 0.5
+AGAIN = 0.25
+"""Seconds until a delivery is tried again that can't be dealt with now."""
 LAST_PATIENCE = 3.0
 _MENDS_BY_RESTARTING: tuple[type[Exception], ...] = (*DATABASE_AWAY, PgqException)
 
@@ -44,7 +46,8 @@ class Handled(Enum):
 
 Handle = Callable[[RunKey, str], Awaitable[Handled]]
 HandleTask = Callable[[TaskKey], Awaitable[Handled]]
-HandleErrand = Callable[[Errand], Awaitable[Handled]]
+HandleErrand = Callable[[Errand, Asked], Awaitable[Later | None]]
+"""Says when an errand is to be looked at again, unless that is over."""
 
 
 class DeliveryQueue:
@@ -117,7 +120,17 @@ class DeliveryQueue:
         await _handled(self._handle_task(delivered_task(job.payload)))
 
     async def _received_errand(self, job: Job) -> None:
-        await _handled(self._handle_errand(delivered_errand(job.payload)))
+        """No errand keeps another one waiting: one that has to wait itself is put back."""
+        try:
+            later = await self._handle_errand(delivered_errand(job.payload), self._asked(job))
+        except DATABASE_AWAY as error:
+            raise _again(AGAIN, f"database away: {reason_of(error).value}") from error
+        if later is not None:
+            raise _again(later.seconds, "not done yet")
+
+    def _asked(self, job: Job) -> Asked:
+        waited = datetime.now(UTC) - job.execute_after  # noqa: TID251  the queue's own clock
+        return Asked(looks=job.attempts, is_late=waited > self._lost_after)
 
     async def _pause(self) -> None:
         try:
@@ -135,4 +148,8 @@ async def _handled(handling: Awaitable[Handled]) -> None:
         reason = "no free slot"
     except DATABASE_AWAY as error:
         reason = f"database away: {reason_of(error).value}"
-    raise RetryRequested(delay=timedelta(milliseconds=250), reason=reason)
+    raise _again(AGAIN, reason)
+
+
+def _again(seconds: float, reason: str) -> RetryRequested:
+    return RetryRequested(delay=timedelta(seconds=seconds), reason=reason)

@@ -11,8 +11,9 @@ from app.storage import deliveries, overdue_errands, runs, tasks
 from app.storage.database import DATABASE_AWAY, Database
 
 AT_ONCE = 100
-ERRAND_PATIENCE = 10.0
-"""Errands are in the queue's care, which gives them to somebody else by itself; this is for lost ones."""
+ERRAND_PATIENCE = 5.0
+"""Errands are in the queue's care, which gives them to somebody else once their taker counts as dead; this
+is for lost ones. One that only has to wait for its turn is done twice, and that is all."""
 
 log = structlog.get_logger(__name__)
 
@@ -62,10 +63,10 @@ class Sweeper:
             for task in lost:
                 await deliveries.enqueue_task(connection, task)
             errands = await overdue_errands.of_children(
-                connection, grace=2 * self._interval + ERRAND_PATIENCE, limit=AT_ONCE
+                connection, grace=min(ERRAND_PATIENCE, patience), limit=AT_ONCE
             )
             for errand in errands:
-                await deliveries.enqueue_errand(connection, errand)
+                await deliveries.enqueue_errand(connection, errand, is_found=True)
         if found or lost or errands:
             log.info("swept", runs=len(found), tasks=len(lost), errands=len(errands))
         return len(found) + len(lost) + len(errands)

@@ -6,7 +6,7 @@ what may be run again is, of the rest the outcome is unknown.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import structlog
@@ -14,6 +14,7 @@ import structlog
 from app.agents.roster import Roster
 from app.clock import pause
 from app.control.tasks import end_task
+from app.dispatch.suspicion import MOST_LOSSES
 from app.dispatch.task_voice import TaskVoice
 from app.domain.agents import AgentSpec
 from app.domain.events import AgentEvent
@@ -29,8 +30,6 @@ from app.storage import deliveries, tasks
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.tasks import ClaimedTask
 
-MOST_LOSSES = 5
-"""Workers that may be lost over a task before it is given up."""
 TRY_AGAIN = 0.25
 
 log = structlog.get_logger(__name__)
@@ -52,6 +51,8 @@ class TaskExecution:
     bench: TaskBench
     claimed: ClaimedTask
     interruption: Interruption = field(default_factory=Interruption)
+    since: float = 0.0
+    """When it was begun here, by the loop's time."""
     _read: int = 0
     _agent: AgentSpec | None = None
 
@@ -79,6 +80,9 @@ class TaskExecution:
 
     async def _outcome(self) -> TaskOutcome:
         task = self.claimed.task
+        if task.losses > MOST_LOSSES:
+            # Nothing of it is touched again: to ask its tool may be what kills.
+            return failed(f"{task.losses} workers were lost over this task")
         tool = await self._tool()
         if self.claimed.was_begun:
             asked = None if isinstance(tool, TaskOutcome) else tool
@@ -86,10 +90,8 @@ class TaskExecution:
                 return known
         if isinstance(tool, TaskOutcome):
             return tool
-        if task.losses > MOST_LOSSES:
-            return failed(f"{task.losses} workers were lost over this task")
         voice = TaskVoice(self.bench.outgoing, self.claimed)
-        context = self._context(voice.say)
+        context = replace(self._context(voice.say), room=voice.room)
         async with asyncio.TaskGroup() as group:
             showing = group.create_task(voice.run())
             try:

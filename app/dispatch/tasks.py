@@ -4,17 +4,21 @@ A task's tool runs here whether its run executes, waits or is done.
 """
 
 import asyncio
+from collections.abc import Collection, Mapping
 
 import structlog
 
 from app import telemetry
 from app.dispatch.queue import Handled
+from app.dispatch.suspicion import Suspicion
 from app.dispatch.task_execution import TaskBench, TaskExecution
 from app.domain.ids import WorkerId
 from app.storage import tasks
 from app.storage.tasks import ClaimedTask, TaskKey
 
 LAST_PATIENCE = 2.0
+TRUSTED_AFTER = 600.0
+"""Seconds that a suspicious task keeps others like it waiting, unless it ends before."""
 
 log = structlog.get_logger(__name__)
 
@@ -23,9 +27,18 @@ class TaskWorker:
     """Executes at most `slots` tasks at once."""
 
     def __init__(
-        self, bench: TaskBench, me: WorkerId, *, slots: int, heartbeat_timeout: float
+        self,
+        bench: TaskBench,
+        me: WorkerId,
+        suspicion: Suspicion,
+        *,
+        slots: int,
+        heartbeat_timeout: float,
+        trusted_after: float = TRUSTED_AFTER,
     ) -> None:
         self._bench = bench
+        self._suspicion = suspicion
+        self._trusted_after = trusted_after
         self._me = me
         self._slots = self._free = slots
         self._heartbeat_timeout = heartbeat_timeout
@@ -51,9 +64,7 @@ class TaskWorker:
         self._free -= 1
         self._idle.clear()
         try:
-            claimed = await tasks.claim(
-                self._bench.database.hot, key, self._me, self._heartbeat_timeout
-            )
+            claimed = await self._claim(key)
         except BaseException:
             self._slot_is_free()
             raise
@@ -62,6 +73,20 @@ class TaskWorker:
         else:
             self._launch(claimed, self._tasks)
         return Handled.DONE
+
+    async def _claim(self, key: TaskKey) -> ClaimedTask | None:
+        async def claim(unless_lost: Collection[int]) -> ClaimedTask | None:
+            return await tasks.claim(
+                self._bench.database.hot,
+                key,
+                self._me,
+                self._heartbeat_timeout,
+                unless_lost=unless_lost,
+            )
+
+        return await self._suspicion.claim(
+            (key.tenant, key.task_id), claim, lambda claimed: claimed.task.losses
+        )
 
     async def look(self) -> None:
         """Once a second: stop what was ended elsewhere, and give up what nobody here executes.
@@ -72,6 +97,7 @@ class TaskWorker:
         """
         # Those of before the question: of one that is claimed meanwhile the answer may not know.
         executing = dict(self._executions)
+        self._trust(executing)
         owned = await tasks.owned(self._bench.database.hot, self._me)
         for key, execution in executing.items():
             if key not in owned:
@@ -81,6 +107,13 @@ class TaskWorker:
             log.warning("stray_task_let_go", task_id=key.task_id, attempt=key.attempt)
             await self._abandon(key)
         self._strays = strays
+
+    def _trust(self, executing: Mapping[TaskKey, TaskExecution]) -> None:
+        """A task makes no progress that could be seen: that its process still lives has to do."""
+        now = asyncio.get_running_loop().time()
+        for key, execution in executing.items():
+            if now - execution.since >= self._trusted_after:
+                self._suspicion.dismiss((key.tenant, key.task_id))
 
     async def stop(self, grace: float) -> None:
         """Take nothing new. What may be run again is handed over at once, the rest after a grace."""
@@ -109,7 +142,8 @@ class TaskWorker:
     def _launch(self, claimed: ClaimedTask, group: asyncio.TaskGroup) -> None:
         if claimed.taken_over:
             log.warning("task_taken_over", task_id=claimed.task.id, attempt=claimed.task.attempt)
-        execution = TaskExecution(self._bench, claimed)
+        now = asyncio.get_running_loop().time()
+        execution = TaskExecution(self._bench, claimed, since=now)
         if self._stopping.is_set():
             execution.interruption.hand_over(now=True)
         self._executions[claimed.key] = execution
@@ -119,6 +153,7 @@ class TaskWorker:
 
     def _ended(self, key: TaskKey) -> None:
         del self._executions[key]
+        self._suspicion.dismiss((key.tenant, key.task_id))
         telemetry.tasks_executing.dec()
         self._slot_is_free()
 

@@ -1,13 +1,14 @@
 """The worker: this process's slots, and the executions in them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 
 import structlog
 
 from app import telemetry
 from app.dispatch.bench import ClaimedRun, Workbench
-from app.dispatch.execution import MOST_LOSSES, Execution
+from app.dispatch.execution import Execution
+from app.dispatch.suspicion import Suspicion
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.frames import Batch
 from app.storage import hot_starts
@@ -16,9 +17,6 @@ from app.storage.runs import RunKey
 LAST_PATIENCE = 2.0
 """Time for what was interrupted to end; whatever still hasn't is taken over by other workers."""
 
-SUSPICIOUS = range(3, MOST_LOSSES + 1)
-"""So many workers lost over a run, without any progress, are no coincidence."""
-
 log = structlog.get_logger(__name__)
 
 
@@ -26,16 +24,21 @@ class Worker:
     """Executes at most `slots` runs at once. A slot is reserved before a run is claimed for it."""
 
     def __init__(
-        self, bench: Workbench, me: WorkerId, *, slots: int, heartbeat_timeout: float
+        self,
+        bench: Workbench,
+        me: WorkerId,
+        suspicion: Suspicion,
+        *,
+        slots: int,
+        heartbeat_timeout: float,
     ) -> None:
         self.me = me
         self._bench = bench
+        self._suspicion = suspicion
         self._slots = self._free = slots
         self._slot_freed = asyncio.Event()
         self._heartbeat_timeout = heartbeat_timeout
         self._executions: dict[tuple[Tenant, RunId], Execution] = {}
-        self._suspect: tuple[Tenant, RunId] | None = None
-        """The run here that has cost several workers; while one is being claimed, it may be that."""
         self._tasks: asyncio.TaskGroup | None = None
         self._beside: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -111,8 +114,7 @@ class Worker:
     def _ended(self, key: tuple[Tenant, RunId], execution: Execution) -> None:
         if self._executions.get(key) is execution:
             del self._executions[key]
-            if self._suspect == key:
-                self._suspect = None
+            self._suspicion.dismiss(key)
         telemetry.runs_executing.dec()
         self.free()
 
@@ -147,14 +149,8 @@ class Worker:
         return True
 
     async def _claim(self, key: RunKey, dispatch_id: str | None) -> hot_starts.Claimed | None:
-        """A run that has cost several workers in a row may be what kills them: this process has at most
-        one such run at a time, so that it takes no other one along that is only unlucky."""
-        has_one = self._suspect is not None
-        if not has_one:
-            self._suspect = (key.tenant, key.run_id)
-        claimed: hot_starts.Claimed | None = None
-        try:
-            claimed = await hot_starts.claim(
+        async def claim(unless_lost: Collection[int]) -> hot_starts.Claimed | None:
+            return await hot_starts.claim(
                 self._bench.database.hot,
                 key.tenant,
                 key.thread_id,
@@ -162,17 +158,16 @@ class Worker:
                 self.me,
                 self._heartbeat_timeout,
                 dispatch_id,
-                unless_lost=SUSPICIOUS if has_one else (),
+                unless_lost=unless_lost,
             )
-        finally:
-            if not has_one and (claimed is None or claimed.record.losses not in SUSPICIOUS):
-                self._suspect = None
-        return claimed
+
+        return await self._suspicion.claim(
+            (key.tenant, key.run_id), claim, lambda claimed: claimed.record.losses
+        )
 
     def trust(self, key: RunKey) -> None:
         """A run has got on since it was claimed."""
-        if self._suspect == (key.tenant, key.run_id):
-            self._suspect = None
+        self._suspicion.dismiss((key.tenant, key.run_id))
 
     def cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
         """Interrupt a run that somebody wants cancelled, if it is executed here."""

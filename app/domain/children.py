@@ -9,7 +9,7 @@ an errand: no transaction ever locks the threads of both.
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.domain.backends import Completed, display, status_of_termination
+from app.domain.backends import BackendFailed, Completed, display, status_of_termination
 from app.domain.ids import AgentId, AgentVersion, RunId, ThreadId
 from app.domain.json_values import Json, JsonObject, as_object
 from app.domain.runs import Done, RunRecord, Waiting
@@ -99,6 +99,11 @@ def report_of(child: RunRecord, done: Done) -> dict[str, Any]:
         "response": done.final_output or "",
         "steps": child.steps,
     }
+
+
+def report_of_failure(run_id: RunId, why: str) -> dict[str, Any]:
+    """What a parent gets of a child that can't report by itself."""
+    return {"run_id": run_id, "status": display(BackendFailed(why)), "succeeded": False}
 
 
 def result_of_report(tool_name: str, report: Json) -> ToolResult:

@@ -1,14 +1,23 @@
 """Errands: what a commit has to have done afterwards, about another run or at somebody else's server.
 
 Each may be done twice, or too late: whoever does it looks at how things stand by then. What concerns
-another run is done in a transaction of that run's thread.
+another run is done in a transaction of that run's thread. One that fails is tried again after pauses that
+grow, and in the end it is given up.
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
 from app.domain.ids import RunId, Tenant
+
+MOST_TRIES = 10
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds between two tries. All of them together outlast a deployment, whose newer processes may be
+able to do what the older ones can't."""
+FIRST_LOOK, LATEST_LOOK = 0.25, 10.0
+"""Seconds between two looks at whether an errand can be done by now."""
 
 
 class ChildErrand(StrEnum):
@@ -19,12 +28,27 @@ class ChildErrand(StrEnum):
     FORGET = "forget_child"
 
 
+ABORT_REMOTE = "abort_remote"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboutChild:
     kind: ChildErrand
     tenant: Tenant
     parent_run_id: RunId
     child_run_id: RunId
+
+    @property
+    def name(self) -> str:
+        return self.kind.value
+
+    @property
+    def about(self) -> RunId:
+        return self.child_run_id
+
+    @property
+    def on_behalf_of(self) -> RunId:
+        return self.parent_run_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +58,58 @@ class AbortRemote:
     tenant: Tenant
     run_id: RunId
 
+    @property
+    def name(self) -> str:
+        return ABORT_REMOTE
+
+    @property
+    def about(self) -> RunId:
+        return self.run_id
+
+    @property
+    def on_behalf_of(self) -> RunId:
+        return self.run_id
+
 
 Errand: TypeAlias = AboutChild | AbortRemote
-ABORT_REMOTE = "abort_remote"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How an errand comes to whoever is to do it now."""
+
+    looks: int = 0
+    """So often somebody has looked at it before."""
+    is_late: bool = False
+    """It ought to have been done long ago: somebody may have died over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """It isn't done, and is to be tried again after so many seconds."""
+
+    seconds: float
+
+
+def pause_after(tries: int) -> float:
+    """Between a failed try and the next one."""
+    return _grown(FIRST_PAUSE, tries - 1, LONGEST_PAUSE)
+
+
+def look_after(looks: int) -> float:
+    """Between two looks at something that has to happen first."""
+    return _grown(FIRST_LOOK, looks, LATEST_LOOK)
+
+
+def _grown(first: float, times: int, longest: float) -> float:
+    return min(first * 2.0 ** min(times, 20), longest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedErrand:
+    """An errand that has failed so far."""
+
+    errand: Errand
+    tries: int
+    next_at: datetime
+    given_up_at: datetime | None

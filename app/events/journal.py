@@ -4,17 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Said
-from app.domain.errors import OutputOverflow, OwnershipLost
+from app.domain.errors import OwnershipLost
 from app.domain.event_sizes import merged, size_of
-from app.domain.events import TOOL_OUTPUT, AgentEvent, StepStart
+from app.domain.events import AgentEvent, StepStart
 from app.domain.ids import RunId, Tenant, ThreadId
-
-MOST_WAITING = 1_000_000
-"""Bytes that may wait for a commit before the run has to wait too."""
-MOST_OF_TOOLS = 8 * MOST_WAITING
-"""Bytes that may wait when a tool shows more: it has had the chance to wait, and didn't take it."""
-PER_EVENT = 200
-"""Bytes that an event counts for, whatever is in it."""
+from app.events.backlog import PER_EVENT, Backlog, weight
 
 
 class Journal:
@@ -44,8 +38,7 @@ class Journal:
         self._save = save
         self._on_lost = on_lost
         self._pending: list[Said] = []
-        self._waiting = 0
-        self._drained = asyncio.Event()
+        self._backlog = Backlog()
         self._flushed = asyncio.Event()
         self._flushed.set()
         self.lost = asyncio.Event()
@@ -54,16 +47,15 @@ class Journal:
         """A checkpoint is about to take what is pending: don't flush it."""
 
     def say(self, event: AgentEvent, step: int | None) -> None:
-        if self._waiting > MOST_OF_TOOLS and isinstance(event, TOOL_OUTPUT):
-            raise OutputOverflow
+        self._backlog.refuse_overflow(event)
         pending = self._pending
-        self._waiting += size_of(event)
+        self._backlog.add(size_of(event))
         if pending and pending[-1].step == step:
             joined = merged(pending[-1].event, event)
             if joined is not None:
                 pending[-1] = Said(joined, step)
                 return
-        self._waiting += PER_EVENT
+        self._backlog.add(PER_EVENT)
         pending.append(Said(event, step))
         if self.held:
             return
@@ -74,9 +66,7 @@ class Journal:
 
     async def room(self) -> None:
         """A run that talks faster than the database writes waits for it here."""
-        while self._waiting > MOST_WAITING and not self.lost.is_set():
-            self._drained.clear()
-            await self._drained.wait()
+        await self._backlog.room()
         if self.lost.is_set():
             raise OwnershipLost(self.run_id)
 
@@ -104,13 +94,13 @@ class Journal:
     # --- for the writer -----------------------------------------------------------------------
 
     def take(self) -> list[Said]:
-        taken, self._pending, self._waiting = self._pending, [], 0
-        self._drained.set()
+        taken, self._pending = self._pending, []
+        self._backlog.clear()
         return taken
 
     def put_back(self, taken: Sequence[Said]) -> None:
         self._pending[:0] = taken
-        self._waiting += sum(PER_EVENT + size_of(said.event) for said in taken)
+        self._backlog.add(sum(weight(said.event) for said in taken))
 
     def flush_begins(self) -> None:
         self._flushed.clear()
@@ -120,7 +110,6 @@ class Journal:
 
     def lose(self) -> None:
         self._pending.clear()
-        self._waiting = 0
         self.lost.set()
-        self._drained.set()
+        self._backlog.close()
         self._on_lost()

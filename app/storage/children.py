@@ -3,20 +3,23 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import structlog
 from sqlalchemy import and_, select
 
 from app.domain.children import ChildWork, ticket_name_of_child, work_from_json
 from app.domain.errands import AboutChild, ChildErrand
 from app.domain.ids import RunId, Tenant
-from app.domain.runs import RunRecord
+from app.domain.runs import RunRecord, RunStatus
 from app.domain.tasks import Task
 from app.domain.tickets import Ticket, TicketKind, TicketStatus
 from app.storage import child_tasks, deliveries
-from app.storage.codec import run_of
+from app.storage.codec import Row, run_of
 from app.storage.database import Connection
 from app.storage.tables import runs as run_table
 from app.storage.tables import tickets as ticket_table
 from app.storage.tickets import ticket_of, with_winner
+
+log = structlog.get_logger(__name__)
 
 IS_OPEN_CHILD = and_(
     ticket_table.c.kind == TicketKind.CHILD.value, ticket_table.c.status == TicketStatus.OPEN.value
@@ -43,6 +46,15 @@ async def waiter_of(
     if row is not None:
         return ticket_of(row)
     return await child_tasks.of_child(connection, tenant, child, hold=hold)
+
+
+async def is_at_work(connection: Connection, tenant: Tenant, child: RunId) -> bool:
+    """Whether a child is there and hasn't ended, whatever else is in its row."""
+    statement = select(run_table.c.status).where(
+        run_table.c.tenant == tenant, run_table.c.id == child
+    )
+    status = await connection.scalar(statement)
+    return status is not None and status != RunStatus.DONE.value
 
 
 async def start(connection: Connection, tenant: Tenant, parent: RunId, work: ChildWork) -> None:
@@ -94,18 +106,18 @@ async def _send(
 
 async def of_run(connection: Connection, tenant: Tenant, parent: RunId) -> list[RunRecord]:
     """The children of a run, the first one first."""
-    return await _of_runs(connection, tenant, [parent])
+    return [run_of(row) for row in await _rows_of(connection, tenant, [parent])]
 
 
-async def _of_runs(
+async def _rows_of(
     connection: Connection, tenant: Tenant, parents: Sequence[RunId]
-) -> list[RunRecord]:
+) -> Sequence[Row]:
     statement = (
         select(run_table)
         .where(run_table.c.tenant == tenant, run_table.c.parent_run_id.in_(parents))
         .order_by(run_table.c.created_at, run_table.c.id)
     )
-    return [run_of(row) for row in (await connection.execute(statement)).mappings()]
+    return (await connection.execute(statement)).mappings().all()
 
 
 async def open_tickets_of(
@@ -126,10 +138,19 @@ async def open_tickets_of(
 
 
 async def below(connection: Connection, tenant: Tenant, run_id: RunId) -> list[RunRecord]:
-    """The whole tree below a run, each after its parent."""
+    """The whole tree below a run, each after its parent; without what can't be read, over which nobody
+    above it shall become unreadable too."""
     found: list[RunRecord] = []
     parents = [run_id]
-    while parents and (level := await _of_runs(connection, tenant, parents)):
-        found += level
-        parents = [child.id for child in level]
+    while parents and (level := await _rows_of(connection, tenant, parents)):
+        found += [record for row in level if (record := _readable(row)) is not None]
+        parents = [RunId(row["id"]) for row in level]
     return found
+
+
+def _readable(row: Row) -> RunRecord | None:
+    try:
+        return run_of(row)
+    except (KeyError, TypeError, ValueError):
+        log.exception("run_unreadable", run_id=row["id"], tenant=row["tenant"])
+        return None

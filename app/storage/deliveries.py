@@ -91,8 +91,9 @@ async def enqueue_task(connection: Connection, key: TaskKey) -> None:
     )
 
 
-async def enqueue_errand(connection: Connection, errand: Errand) -> None:
-    """Have some process carry out an errand once this transaction commits."""
+async def enqueue_errand(connection: Connection, errand: Errand, *, is_found: bool = False) -> None:
+    """Have some process carry out an errand once this transaction commits; one that was found undone
+    needn't be queued more than once."""
     queries = queue_queries(AsyncpgDriver(await raw(connection)))
     body = asdict(errand)
     if isinstance(errand, AbortRemote):
@@ -100,16 +101,16 @@ async def enqueue_errand(connection: Connection, errand: Errand) -> None:
     await queries.enqueue(
         ERRAND_ENTRYPOINT,
         json.dumps(body).encode(),
-        dedupe_key=_dedupe_key_of_errand(errand),
+        dedupe_key=_dedupe_key_of_errand(errand, is_found),
         on_conflict="skip",
     )
 
 
-def _dedupe_key_of_errand(errand: Errand) -> str | None:
+def _dedupe_key_of_errand(errand: Errand, is_found: bool) -> str | None:
     """To forget a child may take until people have answered: who is about to will do. Of the rest each is
     about what has just been committed, and may come to another end than the one before."""
-    if isinstance(errand, AboutChild) and errand.kind is ChildErrand.FORGET:
-        return f"{errand.kind}:{errand.tenant}:{errand.child_run_id}"
+    if is_found or errand.name == ChildErrand.FORGET:
+        return f"{errand.name}:{errand.tenant}:{errand.about}"
     return None
 
 

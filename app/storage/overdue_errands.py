@@ -30,7 +30,10 @@ from app.domain.runs import RunStatus
 from app.domain.tasks import TaskStatus
 from app.storage.children import IS_OPEN_CHILD
 from app.storage.database import Connection
+from app.storage.failed_errands import is_put_off
 from app.storage.tables import runs, tasks, tickets
+
+_AN_ID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 _child, _parent = runs.alias("child"), runs.alias("parent")
 _is_done = _child.c.status == RunStatus.DONE.value
@@ -38,14 +41,9 @@ _task_is_open = tasks.c.status == TaskStatus.RUNNING.value
 
 
 async def of_children(connection: Connection, *, grace: float, limit: int) -> list[AboutChild]:
-    """Those that were due `grace` ago."""
+    """Those that were due `grace` ago, but for what has failed and is tried again later, or never."""
     long_ago = func.now() - timedelta(seconds=grace)
-    due = [
-        _behind_tickets(long_ago),
-        _of_tasks(long_ago),
-        _unwanted(long_ago),
-        _to_forget(long_ago),
-    ]
+    due = [statement(long_ago) for statement in (_behind_tickets, _of_tasks, _unwanted, _to_forget)]
     return [
         AboutChild(
             kind=ChildErrand(row.kind),
@@ -58,19 +56,21 @@ async def of_children(connection: Connection, *, grace: float, limit: int) -> li
     ]
 
 
-def _due(kind: Any, tenant: Any, parent: Any, child: Any) -> Select[Any]:
+def _due(long_ago: Any, kind: Any, tenant: Any, parent: Any, child: Any) -> Select[Any]:
     return select(
         kind.label("kind"), tenant.label("tenant"), parent.label("parent"), child.label("child")
-    )
+    ).where(~is_put_off(kind, tenant, child, long_ago))
 
 
 def _behind_tickets(long_ago: ColumnElement[Any]) -> Select[Any]:
-    awaited = cast(tickets.c.evidence["run_id"].astext, Uuid(as_uuid=False))
+    named = tickets.c.evidence["run_id"].astext
+    # One that isn't an id would fail the statement, and with it all errands.
+    awaited = case((named.regexp_match(_AN_ID), cast(named, Uuid(as_uuid=False))))
     kind = case(
         (_child.c.id.is_(None), ChildErrand.START.value), else_=ChildErrand.TELL_PARENT.value
     )
     return (
-        _due(kind, tickets.c.tenant, tickets.c.run_id, awaited)
+        _due(long_ago, kind, tickets.c.tenant, tickets.c.run_id, awaited)
         .join_from(
             tickets,
             _child,
@@ -79,6 +79,7 @@ def _behind_tickets(long_ago: ColumnElement[Any]) -> Select[Any]:
         )
         .where(
             IS_OPEN_CHILD,
+            awaited.is_not(None),
             tickets.c.updated_at < long_ago,
             or_(_child.c.id.is_(None), and_(_is_done, _child.c.updated_at < long_ago)),
         )
@@ -99,7 +100,7 @@ def _of_tasks(long_ago: ColumnElement[Any]) -> Select[Any]:
         else_=ChildErrand.PASS_ON.value,
     )
     return (
-        _due(kind, tasks.c.tenant, tasks.c.run_id, tasks.c.child_run_id)
+        _due(long_ago, kind, tasks.c.tenant, tasks.c.run_id, tasks.c.child_run_id)
         .join_from(
             tasks,
             _child,
@@ -125,7 +126,7 @@ def _unwanted(long_ago: ColumnElement[Any]) -> Select[Any]:
     )
     kind = literal(ChildErrand.CANCEL.value)
     return (
-        _due(kind, _child.c.tenant, _child.c.parent_run_id, _child.c.id)
+        _due(long_ago, kind, _child.c.tenant, _child.c.parent_run_id, _child.c.id)
         .join_from(
             _child,
             _parent,
@@ -157,6 +158,7 @@ def _to_forget(long_ago: ColumnElement[Any]) -> Select[Any]:
     is_a_task = exists().where(
         tasks.c.tenant == _child.c.tenant, tasks.c.child_run_id == _child.c.id, _task_is_open
     )
-    return _due(
-        literal(ChildErrand.FORGET.value), _child.c.tenant, _child.c.parent_run_id, _child.c.id
-    ).where(is_over, _child.c.updated_at < long_ago, ~is_awaited, ~is_a_task)
+    kind = literal(ChildErrand.FORGET.value)
+    return _due(long_ago, kind, _child.c.tenant, _child.c.parent_run_id, _child.c.id).where(
+        is_over, _child.c.updated_at < long_ago, ~is_awaited, ~is_a_task
+    )

@@ -383,6 +383,25 @@ tasks = Table(
     Index("tasks_moving", "owner", postgresql_where=text("status = 'running'")),
 )
 
+# Errands that have failed and weren't done since; of a run that is gone nobody wants any.
+failed_errands = Table(
+    "failed_errands",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("about", _uuid, nullable=False),
+    Column("on_behalf_of", _uuid, nullable=False),
+    Column("tries", Integer, nullable=False, server_default=text("1")),
+    Column("error", Text, nullable=False),
+    Column("failed_at", _time, nullable=False, server_default=_now),
+    Column("next_at", _time, nullable=False),
+    Column("given_up_at", _time),
+    PrimaryKeyConstraint("tenant", "name", "about"),
+    _belongs_to("runs", "on_behalf_of"),
+    CheckConstraint("tries >= 1", name="tries"),
+    Index(None, "tenant", "on_behalf_of"),
+)
+
 tickets = Table(
     "tickets",
     metadata,

@@ -3,7 +3,7 @@
 Who ends a task, or begins one, holds its run's lock: the run's row counts those that are open.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -201,6 +201,7 @@ WITH locked AS (
     WHERE t.tenant = $1 AND t.id = $2 AND t.status = 'running' AND t.child_run_id IS NULL
         AND (t.owner IS NULL OR NOT EXISTS (
             SELECT FROM workers w WHERE w.id = t.owner AND w.heartbeat_at > now() - $4::interval))
+        AND NOT t.losses + (t.owner IS NOT NULL)::int = ANY($5::int[])
     FOR NO KEY UPDATE OF t
 )
 UPDATE tasks t SET attempt = t.attempt + 1, owner = $3,
@@ -229,10 +230,20 @@ class ClaimedTask:
         return TaskKey(self.tenant, self.task.id, self.task.attempt)
 
 
-async def claim(pool: RawPool, key: TaskKey, owner: WorkerId, timeout: float) -> ClaimedTask | None:
-    """At most one worker gets the task, and never while its owner is alive: forget it on None."""
+async def claim(
+    pool: RawPool,
+    key: TaskKey,
+    owner: WorkerId,
+    timeout: float,
+    *,
+    unless_lost: Collection[int] = (),
+) -> ClaimedTask | None:
+    """At most one worker gets the task, and never while its owner is alive: forget it on None.
+
+    Nor does this one when so many workers as in `unless_lost` have been lost over it.
+    """
     patience = timedelta(seconds=timeout)
-    row = await pool.fetchrow(_CLAIM, key.tenant, key.task_id, owner, patience)
+    row = await pool.fetchrow(_CLAIM, key.tenant, key.task_id, owner, patience, list(unless_lost))
     if row is None:
         return None
     return ClaimedTask(key.tenant, task_of(row), row["lost_owner"] is not None)

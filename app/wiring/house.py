@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from app.agents.catalog import Catalog
 from app.agents.roster import Roster
@@ -18,11 +19,11 @@ from app.dispatch.liveness import Liveness
 from app.dispatch.pulse import Pulse
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.retention import Ages, Retention
+from app.dispatch.suspicion import Suspicion
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.task_execution import TaskBench
 from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
-from app.domain.errands import Errand
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.hub import Hub
 from app.events.outgoing import Outgoing, Publisher
@@ -123,18 +124,8 @@ async def _furnish(
     bench = Workbench(
         database=database, writer=writer, roster=roster, clock=clock, backends=backends
     )
-    worker = Worker(
-        bench,
-        me,
-        slots=settings.concurrency,
-        heartbeat_timeout=settings.heartbeat_timeout,
-    )
-    tasks = TaskWorker(
-        TaskBench(database=database, outgoing=outgoing, roster=roster),
-        me,
-        slots=settings.task_concurrency,
-        heartbeat_timeout=settings.heartbeat_timeout,
-    )
+    task_bench = TaskBench(database=database, outgoing=outgoing, roster=roster)
+    worker, tasks = _workers(settings, me, bench, task_bench)
     deafness = Deafness(asyncio.get_running_loop().time, remembered=settings.heartbeat_timeout)
     liveness = Liveness(
         database,
@@ -205,6 +196,28 @@ async def _furnish(
     )
 
 
+def _workers(
+    settings: Settings, me: WorkerId, bench: Workbench, task_bench: TaskBench
+) -> tuple[Worker, TaskWorker]:
+    """Both halves of this process's worker, which are taken along together when it dies."""
+    suspicion = Suspicion()
+    worker = Worker(
+        bench,
+        me,
+        suspicion,
+        slots=settings.concurrency,
+        heartbeat_timeout=settings.heartbeat_timeout,
+    )
+    tasks = TaskWorker(
+        task_bench,
+        me,
+        suspicion,
+        slots=settings.task_concurrency,
+        heartbeat_timeout=settings.heartbeat_timeout,
+    )
+    return worker, tasks
+
+
 def _queue(settings: Settings, desk: Desk, worker: Worker, tasks: TaskWorker) -> DeliveryQueue:
     """Each delivery to whoever sees to it."""
 
@@ -214,14 +227,11 @@ def _queue(settings: Settings, desk: Desk, worker: Worker, tasks: TaskWorker) ->
         await worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
 
-    async def handle_errand(errand: Errand) -> Handled:
-        return Handled.DONE if await run_errand(desk, errand) else Handled.BUSY
-
     return DeliveryQueue(
         desk.database,
         handle,
         tasks.handle,
-        handle_errand,
+        partial(run_errand, desk),
         poll=settings.queue_poll,
         lost_after=settings.heartbeat_timeout,
     )

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from app.clock import new_id
 from app.dispatch.queue import DeliveryQueue, Handled
-from app.domain.errands import Errand
+from app.domain.errands import AboutChild, Asked, ChildErrand, Errand, Later
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.storage import deliveries
 from app.storage.database import Database
@@ -15,6 +15,9 @@ from app.storage.runs import RunKey
 from app.storage.tasks import TaskKey
 
 pytestmark = pytest.mark.anyio
+
+LOST_AFTER, PROMISED = 0.5, 2.0
+"""Seconds until a process counts as dead, and from then on until another one has what it had."""
 
 
 async def queued(database: Database, *keys: RunKey) -> int:
@@ -47,20 +50,93 @@ async def test_a_delivery_that_its_taker_died_over_is_had_by_another(database: D
         new_id(),
     )
     assert await queued(database, key) == 1
-    had: asyncio.Queue[RunKey] = asyncio.Queue()
+    had: asyncio.Queue[object] = asyncio.Queue()
+    async with asyncio.timeout(8), asyncio.TaskGroup() as working:
+        queue = taking(database, had)
+        working.create_task(queue.work())
+        assert await had.get() == key
+        queue.stop()
+
+
+async def test_an_errand_that_its_taker_died_over_is_done_by_another_in_time(
+    database: Database,
+) -> None:
+    """As long after the taker's last sign of life as a worker counts as alive, and a look at the queue."""
+    errand = AboutChild(
+        kind=ChildErrand.START,
+        tenant=Tenant("a"),
+        parent_run_id=RunId(new_id()),
+        child_run_id=RunId(new_id()),
+    )
+    async with database.transaction() as connection:
+        await deliveries.enqueue_errand(connection, errand)
+    await database.hot.execute(
+        "UPDATE pgq.pgqueuer SET status = 'picked', heartbeat = now(), queue_manager_id = $1",
+        new_id(),
+    )
+    had: asyncio.Queue[object] = asyncio.Queue()
+    async with asyncio.timeout(8), asyncio.TaskGroup() as working:
+        queue = taking(database, had)
+        working.create_task(queue.work())
+        assert await had.get() == (errand, Asked(is_late=True))
+        queue.stop()
+    silence = await database.hot.fetchval(
+        "SELECT extract(epoch FROM now() - min(created)) FROM pgq.pgqueuer_log WHERE status = 'queued'"
+    )
+    assert LOST_AFTER <= silence <= LOST_AFTER + PROMISED
+
+
+async def test_an_errand_that_has_to_wait_is_asked_for_again_and_not_late(
+    database: Database,
+) -> None:
+    errand = AboutChild(
+        kind=ChildErrand.FORGET,
+        tenant=Tenant("a"),
+        parent_run_id=RunId(new_id()),
+        child_run_id=RunId(new_id()),
+    )
+    async with database.transaction() as connection:
+        await deliveries.enqueue_errand(connection, errand)
+    had: asyncio.Queue[object] = asyncio.Queue()
+    async with asyncio.timeout(8), asyncio.TaskGroup() as working:
+        queue = taking(database, had, lost_after=5.0)
+        working.create_task(queue.work())
+        assert [await had.get() for _ in range(3)] == [
+            (errand, Asked(looks=looks)) for looks in range(3)
+        ]
+        queue.stop()
+
+
+async def test_what_is_found_undone_again_and_again_is_queued_once(database: Database) -> None:
+    errand = AboutChild(
+        kind=ChildErrand.CANCEL,
+        tenant=Tenant("a"),
+        parent_run_id=RunId(new_id()),
+        child_run_id=RunId(new_id()),
+    )
+    for is_found in (True, True, False):
+        async with database.transaction() as connection:
+            await deliveries.enqueue_errand(connection, errand, is_found=is_found)
+    assert await database.hot.fetchval("SELECT count(*) FROM pgq.pgqueuer") == 2
+
+
+def taking(
+    database: Database, had: "asyncio.Queue[object]", lost_after: float = LOST_AFTER
+) -> DeliveryQueue:
+    """A queue that takes whatever there is."""
 
     async def handle(delivered: RunKey, _: str) -> Handled:
         had.put_nowait(delivered)
         return Handled.DONE
 
-    async def handle_task(_: TaskKey) -> Handled:
+    async def handle_task(delivered: TaskKey) -> Handled:
+        had.put_nowait(delivered)
         return Handled.DONE
 
-    async def handle_errand(_: Errand) -> Handled:
-        return Handled.DONE
+    async def handle_errand(delivered: Errand, asked: Asked) -> Later | None:
+        had.put_nowait((delivered, asked))
+        return None if asked.is_late else Later(0.1)
 
-    queue = DeliveryQueue(database, handle, handle_task, handle_errand, poll=0.1, lost_after=0.5)
-    async with asyncio.timeout(8), asyncio.TaskGroup() as working:
-        working.create_task(queue.work())
-        assert await had.get() == key
-        queue.stop()
+    return DeliveryQueue(
+        database, handle, handle_task, handle_errand, poll=0.1, lost_after=lost_after
+    )

@@ -15,7 +15,7 @@ from app.dispatch.bench import ClaimedRun
 from app.domain.errors import DatabaseAway
 from app.domain.ids import CallId
 from app.domain.runs import RunStatus
-from app.events.journal import MOST_WAITING
+from app.events.backlog import MOST_WAITING
 from app.llm.scripted import Call, Gate, in_order, turn
 from app.runtime.ports import Tool, ToolContext
 from app.storage import hot_starts

@@ -3,15 +3,18 @@
 import asyncio
 import json
 import re
+from collections.abc import Sequence
 
 import pytest
 
+from app.agents.catalog import Catalog
 from app.control.tasks import cancel_task, task_page
 from app.domain.agents import ToolExecution
 from app.domain.errors import NotFound
 from app.domain.ids import TaskId, Tenant
 from app.domain.messages import Role, Visibility
 from app.domain.principals import Principal
+from app.domain.reconciliation import DidNotHappen
 from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
 from app.domain.tasks import OUTCOME_UNKNOWN, Task, TaskStatus
 from app.domain.terminations import Cancelled, NaturalEnd
@@ -293,6 +296,110 @@ async def test_an_unsafe_task_is_never_run_again(database_url: str) -> None:
     assert task.error == OUTCOME_UNKNOWN
     assert len(probe.handed) == 1
     assert OUTCOME_UNKNOWN in script.requests[0].messages[-1].text
+
+
+async def test_a_task_that_takes_every_worker_along_is_given_up_untouched(
+    database_url: str,
+) -> None:
+    """Not even its tool is asked what has become of it: that may be what kills."""
+    asked: list[str] = []
+
+    def became_of(key: str) -> DidNotHappen:
+        asked.append(key)
+        return DidNotHappen()
+
+    probe = Probe(name="slow", effect="read", held=True, reconcile=became_of)
+    agent = an_agent(probe.tool, background=["slow"])
+    script = in_order(turn(probe.call("c1")), turn("Waiting."))
+    async with replica(database_url, agent, script) as first:
+        run = await first.start()
+        await run.finished()
+        await probe.was_reached()
+        await first.database.hot.execute("UPDATE tasks SET losses = 4")
+        await first.kill()
+    probe.reached.clear()
+    async with replica(database_url, agent, script) as second:
+        await probe.was_reached()
+        assert len(asked) == 1
+        await second.kill()
+    async with replica(database_url, agent, in_order(turn("A pity."))) as third:
+        run = third.same(run)
+        await run.finished(2)
+        task = await until(run, TaskStatus.FAILED)
+    assert task.error == "6 workers were lost over this task"
+    assert (len(probe.handed), len(asked)) == (2, 1)
+
+
+async def suspects(url: str, agent: Catalog, probes: Sequence[Probe]) -> list[Run]:
+    """Two tasks, and a run that executes, that have cost as many workers as makes them suspicious."""
+    calls = [turn(probe.call("c1")) for probe in probes]
+    script = in_order(calls[0], turn("Waiting."), calls[1], turn("Waiting."), calls[2])
+    found = []
+    async with replica(url, agent, script) as house:
+        for probe in probes:
+            found.append(await house.start())
+            await probe.was_reached()
+            if probe is not probes[-1]:
+                await found[-1].finished()
+            probe.reached.clear()
+        await house.database.hot.execute("UPDATE tasks SET losses = 2")
+        await house.database.hot.execute("UPDATE runs SET losses = 2 WHERE status = 'running'")
+        await house.kill()
+    return found
+
+
+def suspicious_probes() -> list[Probe]:
+    return [Probe(name=name, effect="read", held=True) for name in ("one", "other", "third")]
+
+
+async def test_tasks_and_runs_that_have_cost_several_workers_do_not_share_one(
+    database_url: str,
+) -> None:
+    """Whichever of them kills takes no unlucky one along again; who has cost nobody isn't kept waiting."""
+    probes, innocent = suspicious_probes(), Probe(name="innocent")
+    tools = [probe.tool for probe in (*probes, innocent)]
+    agent = an_agent(*tools, background=["one", "other", "innocent"])
+    runs = await suspects(database_url, agent, probes)
+    script = in_order(turn(innocent.call("c1")), turn("Waiting."), *(turn("Done.") for _ in "1234"))
+    async with replica(database_url, agent, script) as house:
+
+        async def at_work() -> list[Probe]:
+            return [probe for probe in probes if probe.reached.is_set()]
+
+        await eventually(at_work)
+        beside = await house.start()
+        await until(beside, TaskStatus.COMPLETED)
+        for number in range(1, len(probes) + 1):
+
+            async def another(number: int = number) -> list[Probe] | None:
+                found = await at_work()
+                return found if len(found) == number else None
+
+            for probe in await eventually(another):
+                probe.open.set()
+        for run in runs:
+            await house.same(run).ended()
+        ended = [task for run in runs for task in await tasks_of(house.same(run))]
+    assert [(task.status, task.losses) for task in ended] == [(TaskStatus.COMPLETED, 3)] * 2
+    assert [len(probe.handed) for probe in probes] == [2, 2, 2]
+
+
+async def test_a_suspicious_task_that_kills_nobody_keeps_others_waiting_only_for_a_while(
+    database_url: str,
+) -> None:
+    probes = suspicious_probes()
+    agent = an_agent(*(probe.tool for probe in probes), background=["one", "other"])
+    runs = await suspects(database_url, agent, probes)
+    async with replica(database_url, agent, in_order(*(turn("Done.") for _ in "123"))) as house:
+        house.tasks._trusted_after = 0.0
+        # The run is trusted by its progress alone.
+        probes[-1].open.set()
+        for probe in probes:
+            await probe.was_reached()
+        for probe in probes:
+            probe.open.set()
+        for run in runs:
+            await house.same(run).ended()
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "unsafe"])

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from app.agents.catalog import Catalog
@@ -24,13 +25,13 @@ from app.dispatch.deafness import Deafness
 from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.liveness import Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
+from app.dispatch.suspicion import Suspicion
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.task_execution import TaskBench
 from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.agents import AgentSpec
 from app.domain.decisions import Action, Answer
-from app.domain.errands import Errand
 from app.domain.ids import AgentId, MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.inference import NO_OPTIONS, InferenceOptions, RetryPolicy
 from app.domain.json_values import Json, JsonObject
@@ -184,10 +185,12 @@ class Replica:
             clock=clock,
             backends=backends,
         )
-        self.worker = Worker(bench, self.me, slots=slots, heartbeat_timeout=PATIENCE)
+        suspicion = Suspicion()
+        self.worker = Worker(bench, self.me, suspicion, slots=slots, heartbeat_timeout=PATIENCE)
         self.tasks = TaskWorker(
             TaskBench(database=database, outgoing=self.outgoing, roster=self.roster),
             self.me,
+            suspicion,
             slots=slots,
             heartbeat_timeout=PATIENCE,
         )
@@ -213,7 +216,7 @@ class Replica:
             database,
             self._handle,
             self.tasks.handle,
-            self._handle_errand,
+            partial(run_errand, self.desk),
             poll=0.2,
             lost_after=2.0,
         )
@@ -292,9 +295,6 @@ class Replica:
             return Handled.BUSY
         await self.worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
-
-    async def _handle_errand(self, errand: Errand) -> Handled:
-        return Handled.DONE if await run_errand(self.desk, errand) else Handled.BUSY
 
     async def _announce_cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
         hint = Hint(run_id, f"{tenant}\n{run_id}\n{reason or ''}")

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
 from app.dispatch.bench import ClaimedRun
-from app.dispatch.execution import MOST_LOSSES
+from app.dispatch.suspicion import MOST_LOSSES
 from app.domain.agents import AgentSpec, ToolExecution
 from app.domain.decisions import Action, Answer
 from app.domain.errors import OwnershipLost

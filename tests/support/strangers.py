@@ -7,6 +7,7 @@ from app.agents.roster import Roster
 from app.clock import SystemClock, new_id
 from app.dispatch.bench import Workbench
 from app.dispatch.deafness import Deafness
+from app.dispatch.suspicion import Suspicion
 from app.dispatch.task_execution import TaskBench
 from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
@@ -34,7 +35,7 @@ def idle_worker(database: Database) -> Worker:
     publisher = Publisher(hub, Relay(database, hub, me, NotifyWire(database)))
     writer = Writer(database, publisher, Outgoing(database, publisher, clock), clock)
     bench = Workbench(database=database, writer=writer, roster=demo_roster(database), clock=clock)
-    return Worker(bench, me, slots=1, heartbeat_timeout=5)
+    return Worker(bench, me, Suspicion(), slots=1, heartbeat_timeout=5)
 
 
 def idle_task_worker(database: Database, me: WorkerId) -> TaskWorker:
@@ -43,4 +44,4 @@ def idle_task_worker(database: Database, me: WorkerId) -> TaskWorker:
         database, Publisher(hub, Relay(database, hub, me, NotifyWire(database))), clock
     )
     bench = TaskBench(database=database, outgoing=outgoing, roster=demo_roster(database))
-    return TaskWorker(bench, me, slots=1, heartbeat_timeout=5)
+    return TaskWorker(bench, me, Suspicion(), slots=1, heartbeat_timeout=5)

@@ -128,31 +128,47 @@ async def test_a_worker_that_wakes_up_too_late_writes_nothing(
 class Fleet:
     """Workers that are started again whenever one ends; it is noticed soon."""
 
-    def __init__(self, database_url: str, agents: Path) -> None:
+    def __init__(
+        self, database_url: str, agents: Path, size: int = REPLICAS, timeout: float = TIMEOUT / 2
+    ) -> None:
         self._database_url = database_url
         self._agents = agents
+        self._size = size
+        self._timeout = timeout
         self.deaths = 0
 
     async def keep(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for _ in range(REPLICAS):
+            for _ in range(self._size):
                 group.create_task(self._keep_one())
 
     async def _keep_one(self) -> None:
         while True:
             async with working(
-                self._database_url, agents=self._agents, heartbeat_timeout=TIMEOUT / 2
+                self._database_url, agents=self._agents, heartbeat_timeout=self._timeout
             ) as worker:
                 await worker.process.wait()
             self.deaths += 1
 
 
-async def put_losses_to(url: str, run_id: str, losses: int) -> None:
+async def put_losses_to(url: str, run_id: str, losses: int, *, to: str = "runs") -> None:
+    """To a run's account, or to its task's."""
     connection = await asyncpg.connect(url)
     try:
+        name = "id" if to == "runs" else "run_id"
         await connection.execute(
-            "UPDATE runs SET losses = losses + $2 WHERE id = $1", run_id, losses
+            f"UPDATE {to} SET losses = losses + $2 WHERE {name} = $1", run_id, losses
         )
+    finally:
+        await connection.close()
+
+
+async def losses_of(url: str, run_id: str, *, of: str = "runs") -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        name = "id" if of == "runs" else "run_id"
+        found: int = await connection.fetchval(f"SELECT losses FROM {of} WHERE {name} = $1", run_id)
+        return found
     finally:
         await connection.close()
 
@@ -207,3 +223,41 @@ async def test_a_run_that_takes_its_workers_along_is_given_up_and_the_others_are
     [case] = (await client.get(f"/v1/runs/{poison['run_id']}/audit"))["cases"]
     assert case["executed"]["status"] == "failed"
     assert (again["retry_of"], again["outcome"]) == (poison["run_id"], "succeeded")
+
+
+async def test_a_task_that_takes_its_workers_along_is_given_up_and_its_neighbours_are_not(
+    front: tuple[str, Client], agents: Path, tmp_path: Path
+) -> None:
+    """A process for each that is suspicious, so that none has to wait until another one has ended."""
+    url, client = front
+    deaths, task, run = (Effects(tmp_path / name) for name in ("deaths", "task", "run"))
+    fleet = Fleet(url, agents, size=3, timeout=TIMEOUT)
+    async with asyncio.TaskGroup() as group:
+        keeping = group.create_task(fleet.keep())
+        behind = await client.start("doomed", holding("look", task))
+        calling = await client.start("quick", holding("look", run))
+        for effects in (task, run):
+            await effects.happened()
+        await put_losses_to(url, behind["run_id"], 2, to="tasks")
+        await put_losses_to(url, calling["run_id"], 2)
+        poison = await client.start("doomed", f'CALL die {{"file": "{deaths.file}"}}')
+        await deaths.happened()
+        await put_losses_to(url, poison["run_id"], 2, to="tasks")
+        dead = await client.ended(poison["run_id"])
+        [given_up] = (await client.get(f"/v1/runs/{poison['run_id']}/tasks"))["items"]
+        lost = await losses_of(url, behind["run_id"], of="tasks")
+        for effects in (task, run):
+            effects.release()
+        for innocent in (behind, calling):
+            assert (await client.ended(innocent["run_id"]))["outcome"] == "succeeded"
+        [done] = (await client.get(f"/v1/runs/{behind['run_id']}/tasks"))["items"]
+        keeping.cancel()
+    assert (given_up["status"], given_up["error"]) == (
+        "failed",
+        "6 workers were lost over this task",
+    )
+    assert dead["outcome"] == "succeeded"
+    assert "6 workers were lost" in dead["final_output"]
+    assert 0 < len(deaths.lines) == fleet.deaths <= 4
+    assert (done["status"], len(set(task.keys))) == ("completed", 1)
+    assert lost <= 3

@@ -18,7 +18,8 @@ from app.domain.events import (
     ToolCallStreamDelta,
 )
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.events.journal import MOST_OF_TOOLS, MOST_WAITING, PER_EVENT, Journal
+from app.events.backlog import MOST_OF_TOOLS, MOST_WAITING, PER_EVENT
+from app.events.journal import Journal
 
 pytestmark = pytest.mark.anyio
 
