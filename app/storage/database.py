@@ -10,13 +10,15 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 from weakref import WeakSet
 
 import asyncpg
+import structlog
 from sqlalchemy import event, text
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.domain.errors import DatabaseAway, DatabaseBusy, DatabaseUnusable, Reason
+from app.storage import room
 from app.storage.hot_pool import (
     KEEPALIVE_COUNT,
     KEEPALIVE_INTERVAL,
@@ -49,6 +51,8 @@ CANNOT_CONNECT: tuple[type[Exception], ...] = (
 )
 """What a first connection may fail with: a place, name or password that is wrong, or nobody there."""
 
+log = structlog.get_logger(__name__)
+
 _NOTHING = text("SELECT")
 _LIBPQ_ONLY = frozenset(
     {"channel_binding", "gssencmode", "sslcompression", "connect_timeout", "pgbouncer"}
@@ -62,8 +66,6 @@ _HOT_SETTINGS = {
     "enable_mergejoin": "off",
     "jit": "off",
 }
-
-
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(?::\d{1,5})?")
 
 
@@ -201,6 +203,17 @@ class Database:
             raise DatabaseAway("the server takes no writes", Reason.READ_ONLY)
         if (reason := self._outages.lately()) is not None:
             raise DatabaseAway("it is there, and others have failed a moment ago", reason)
+        if self._outages.lacks_room:
+            await self._look_for_room()
+
+    async def _look_for_room(self) -> None:
+        try:
+            async with self.transaction() as connection:
+                await room.take_some(connection)
+        except ProgrammingError as error:
+            # We may make no temporary tables here: whoever needs room will find out.
+            log.debug("room_not_looked_for", error=str(error.orig))
+        self._outages.found_room()
 
     async def listener(self) -> RawConnection:
         """A connection outside of the pools, for LISTEN or for another loop; whoever asked closes it."""
