@@ -112,17 +112,6 @@ class Cluster:
             assert done.returncode == 0, f"{program}: {output.read()}"
 
 
-def distribution_programs() -> Path:
-    """Where the distribution has the newest of its Postgres servers."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    if not found:
-        raise FileNotFoundError(
-            "The distribution's Postgres isn't on this machine: "
-            "apt-get install --no-install-recommends postgresql"
-        )
-    return found[-1].parent
-
-
 @contextmanager
 def cluster_folder(
     programs_in: Path | None = None, within: Sequence[str] = (), **settings: str
@@ -135,6 +124,8 @@ def cluster_folder(
         os.chown(folder, user.uid, user.gid)
     if programs_in is None:
         programs.let_in(user, folder)
+    elif not user.is_me:
+        programs._let_through(user, programs_in)
     settings = {**_QUICK, **settings}
     made = Cluster(folder, user, programs_in or programs._bin(), settings, within)
     try:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 PACKAGES = {
     "chromium": "chromium",
@@ -21,7 +20,6 @@ PACKAGES = {
     "npm": "npm",
     "nsenter": "util-linux",
     "pgbouncer": "pgbouncer",
-    "postgres": "postgresql",
     "setpriv": "util-linux",
     "unshare": "util-linux",
 }
@@ -35,8 +33,7 @@ _ALSO_IN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def path_of(program: str) -> str | None:
-    versions = map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin")))
-    places = (os.environ.get("PATH", ""), *_ALSO_IN, *versions)
+    places = (os.environ.get("PATH", ""), *_ALSO_IN)
     return shutil.which(program, path=os.pathsep.join(places))
 
 
