@@ -8,7 +8,8 @@ from sqlalchemy import text
 
 from app.domain.errors import DatabaseAway, Reason
 from app.storage import outages, room
-from app.storage.database import Database, DatabaseOptions
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
 
 pytestmark = pytest.mark.anyio
 
