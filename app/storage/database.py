@@ -7,12 +7,14 @@ from typing import TypeAlias
 from weakref import WeakSet
 
 import asyncpg
+import structlog
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.domain.errors import DatabaseAway, DatabaseBusy, Reason
+from app.storage import room
 from app.storage.connecting import (
     QUEUE_CONNECTIONS,
     DatabaseOptions,
@@ -36,6 +38,9 @@ CLOSING = 1.0
 DATABASE_AWAY: tuple[type[Exception], ...] = (*PASSING, DatabaseAway)
 """What passes by itself: the same statement may succeed in a moment."""
 _OF_THE_ENGINE: tuple[type[Exception], ...] = (DBAPIError, *PASSING)
+
+log = structlog.get_logger(__name__)
+
 _NOTHING = text("SELECT")
 
 
@@ -122,6 +127,17 @@ class Database:
             raise DatabaseAway("the server takes no writes", Reason.READ_ONLY)
         if (reason := self._outages.lately()) is not None:
             raise DatabaseAway("it is there, and others have failed a moment ago", reason)
+        if self._outages.lacks_room:
+            await self._look_for_room()
+
+    async def _look_for_room(self) -> None:
+        try:
+            async with self.transaction() as connection:
+                await room.take_some(connection)
+        except ProgrammingError as error:
+            # We may make no temporary tables here: whoever needs room will find out.
+            log.debug("room_not_looked_for", error=str(error.orig))
+        self._outages.found_room()
 
     async def listener(self) -> RawConnection:
         """A connection outside of the pools, for LISTEN or for another loop; whoever asked closes it."""

@@ -91,6 +91,8 @@ class Outages:
         self._began_at: float | None = None
         self._failed_at = 0.0
         self._hard: tuple[Reason, float] | None = None
+        self.lacks_room = False
+        """Whether a disk was full, and nobody has found room on it since."""
 
     def failed(self, error: BaseException) -> Reason:
         """Note that a statement failed of something that passes."""
@@ -100,6 +102,7 @@ class Outages:
         self._failed_at = now
         if reason in _HARD_TO_SEE:
             self._hard = (reason, now)
+        self.lacks_room |= reason is Reason.DISK_FULL
         if self._began_at is None:
             self._began_at = now
         self._unsaid[reason] = self._unsaid.get(reason, 0) + 1
@@ -119,6 +122,9 @@ class Outages:
             return None
         reason, at = self._hard
         return reason if self._clock() - at < OVER_AFTER else None
+
+    def found_room(self) -> None:
+        self.lacks_room = False
 
     def worked(self) -> None:
         """Note that a statement succeeded; others may go on failing, of a full disk for one."""

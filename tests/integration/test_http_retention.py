@@ -1,10 +1,8 @@
 """Retention as clients meet it: a replay that is shorter and says the same, and cursors that went stale."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
 
-import asyncpg
 import pytest
 from sqlalchemy import text
 
@@ -14,6 +12,7 @@ from app.storage.database import Database
 from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
 from tests.support.invariants import broken_invariants
+from tests.support.old_runs import let_it_have_ended_long_ago
 from tests.support.problems import the_problem
 from tests.support.servers import Server, serving
 from tests.support.stored_runs import TENANT
@@ -29,18 +28,6 @@ async def server(served_database: str) -> AsyncIterator[Server]:
     settings = {"retention_interval": 0.2, "delta_retention": 60}
     async with serving(served_database, agents=AGENTS, **settings) as running:
         yield running
-
-
-async def let_it_have_ended_long_ago(url: str, run_id: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(
-            "UPDATE runs SET finished_at = finished_at - $2::interval WHERE id = $1",
-            run_id,
-            timedelta(days=1),
-        )
-    finally:
-        await connection.close()
 
 
 async def merged_log(client: Client, path: str, shorter_than: int) -> list[dict[str, Any]]:

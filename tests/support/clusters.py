@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -21,9 +21,16 @@ class Cluster:
     """One data directory, and the server on it when it runs; it listens on a socket in its folder."""
 
     def __init__(
-        self, folder: Path, user: ServerUser, programs_in: Path, settings: Mapping[str, str]
+        self,
+        folder: Path,
+        user: ServerUser,
+        programs_in: Path,
+        settings: Mapping[str, str],
+        within: Sequence[str] = (),
     ) -> None:
+        """`within` stands before every command, and sees to it that the user is the right one."""
         self.folder = folder
+        self._within = within
         self._user = user
         self._bin = programs_in
         self._settings = settings
@@ -40,7 +47,7 @@ class Cluster:
             "unix_socket_directories": str(self.folder),
         }
         options = " ".join(f"-c {key}={value}" for key, value in settings.items())
-        self._run("pg_ctl", "start", "--wait", *self._data, "--log=server.log", f"-o {options}")
+        self._run("pg_ctl", "start", "--wait", *self._data, f"--log={self._log}", f"-o {options}")
 
     def stop(self, how: str = "fast") -> None:
         """`fast` ends sessions and writes all down; after `immediate` it has to recover."""
@@ -53,17 +60,10 @@ class Cluster:
     def reload(self) -> None:
         self._run("pg_ctl", "reload", *self._data)
 
-    def make(self) -> None:
-        data = self.folder / "data"
-        self._run(
-            "initdb",
-            f"--pgdata={data}",
-            "--username=postgres",
-            "--auth=trust",
-            "-E",
-            "UTF8",
-            "--no-sync",
-        )
+    def make(self, *options: str) -> None:
+        data = f"--pgdata={self.folder / 'data'}"
+        who = ("--username=postgres", "--auth=trust")
+        self._run("initdb", data, *who, "-E", "UTF8", "--no-sync", *options)
 
     def copy(self, to: "Cluster") -> None:
         """What runs here, as a standby that follows it."""
@@ -79,17 +79,26 @@ class Cluster:
         return (self.folder / "data" / "postmaster.pid").exists()
 
     @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "server.log"
+
+    @property
     def _data(self) -> tuple[str, str]:
         return (f"--pgdata={self.folder / 'data'}", f"--timeout={_PATIENCE}")
 
     def _run(self, program: str, *arguments: str) -> None:
+        becomes_user = not self._within and not self._user.is_me
         # The server keeps what it inherits open: its output goes to a file, never to a pipe of ours.
         with (self.folder / "programs.log").open("a+") as output:
             done = subprocess.run(
-                [self._bin / program, *arguments],
-                user=None if self._user.is_me else self._user.uid,
-                group=None if self._user.is_me else self._user.gid,
-                extra_groups=None if self._user.is_me else [],
+                [*self._within, self._bin / program, *arguments],
+                user=self._user.uid if becomes_user else None,
+                group=self._user.gid if becomes_user else None,
+                extra_groups=[] if becomes_user else None,
                 env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
                 cwd=self.folder,
                 start_new_session=True,
@@ -103,19 +112,10 @@ class Cluster:
             assert done.returncode == 0, f"{program}: {output.read()}"
 
 
-def distribution_programs() -> Path:
-    """Where the distribution has the newest of its Postgres servers."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    if not found:
-        raise FileNotFoundError(
-            "The distribution's Postgres isn't on this machine: "
-            "apt-get install --no-install-recommends postgresql"
-        )
-    return found[-1].parent
-
-
 @contextmanager
-def cluster_folder(programs_in: Path | None = None, **settings: str) -> Iterator[Cluster]:
+def cluster_folder(
+    programs_in: Path | None = None, within: Sequence[str] = (), **settings: str
+) -> Iterator[Cluster]:
     """A place for a cluster; the server on it is stopped in the end. By default of the wheel's programs."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-cluster-")).resolve()
     folder.chmod(0o711)
@@ -124,7 +124,10 @@ def cluster_folder(programs_in: Path | None = None, **settings: str) -> Iterator
         os.chown(folder, user.uid, user.gid)
     if programs_in is None:
         programs.let_in(user, folder)
-    made = Cluster(folder, user, programs_in or programs._bin(), {**_QUICK, **settings})
+    elif not user.is_me:
+        programs._let_through(user, programs_in)
+    settings = {**_QUICK, **settings}
+    made = Cluster(folder, user, programs_in or programs._bin(), settings, within)
     try:
         yield made
     finally:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+import asyncpg
+
 from app.clock import SystemClock
 from app.domain.events import AgentEvent, RunFinish
 from app.domain.ids import ThreadId
@@ -13,8 +15,9 @@ from app.storage.hot_flushes import Flush
 from tests.support.stored_runs import admit, checkpoint_of, done, running, some_run, spoken, worker
 
 LONG = timedelta(days=40)
-_OLD = """
-WITH run AS (UPDATE runs SET finished_at = finished_at - $2::interval WHERE id = $1)
+_ENDED = "UPDATE runs SET finished_at = finished_at - $2::interval WHERE id = $1"
+_OLD = f"""
+WITH run AS ({_ENDED})
 UPDATE events SET ts = ts - $2::interval WHERE run_id = $1
 """
 
@@ -39,6 +42,15 @@ async def end(pool: RawPool, run: NewRun) -> None:
 async def age(pool: RawPool, run: NewRun, by: timedelta = LONG) -> None:
     """Let a run have ended so long ago."""
     await pool.execute(_OLD, run.id, by)
+
+
+async def let_it_have_ended_long_ago(url: str, run_id: str) -> None:
+    """A run that a server has executed; what it has said stays as its readers know it."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(_ENDED, run_id, LONG)
+    finally:
+        await connection.close()
 
 
 async def old_run(

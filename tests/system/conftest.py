@@ -10,5 +10,5 @@ __all__ = ["agents", "client", "provider", "server", "shared_database_url"]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Fail before anything runs, with one sentence, rather than in the middle or not at all."""
-    if lacking := programs.missing():
-        raise pytest.UsageError(programs.complaint(lacking))
+    if wanting := programs.complaints():
+        raise pytest.UsageError("\n".join(wanting))

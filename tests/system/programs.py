@@ -1,4 +1,4 @@
-"""The programs that this tier needs from the distribution, and the packages that they are in.
+"""The programs that this tier needs from the distribution, the packages that they are in, and the one right.
 
 Says what is missing, and fails when something is; with `--packages` it prints the packages alone, for
 whoever installs them. Needs no more than Python itself: nothing else may be installed yet.
@@ -6,26 +6,34 @@ whoever installs them. Needs no more than Python itself: nothing else may be ins
 
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 PACKAGES = {
     "chromium": "chromium",
     "curl": "curl",
+    "mount": "mount",
     "nginx": "nginx",
     "node": "nodejs",
     "npm": "npm",
+    "nsenter": "util-linux",
     "pgbouncer": "pgbouncer",
-    "postgres": "postgresql",
+    "setpriv": "util-linux",
+    "unshare": "util-linux",
 }
+AS_ROOT = os.geteuid() == 0
+PRIVATELY = (
+    ("unshare", "--mount") if AS_ROOT else ("unshare", "--user", "--map-root-user", "--mount")
+)
+"""Before a command: what that mounts, nobody else sees."""
 _ALSO_IN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Where Debian keeps servers; not everybody has it in the PATH."""
 
 
 def path_of(program: str) -> str | None:
-    versions = map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin")))
-    places = (os.environ.get("PATH", ""), *_ALSO_IN, *versions)
+    places = (os.environ.get("PATH", ""), *_ALSO_IN)
     return shutil.which(program, path=os.pathsep.join(places))
 
 
@@ -41,22 +49,45 @@ def missing(find: Callable[[str], str | None] = path_of) -> list[str]:
     return [name for name in PACKAGES if find(name) is None]
 
 
+def may_mount() -> bool:
+    command = (*PRIVATELY, "mount", "-t", "tmpfs", "tmpfs", tempfile.gettempdir())
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def complaint(programs: list[str]) -> str:
-    packages = " ".join(sorted(PACKAGES[name] for name in programs))
+    packages = " ".join(sorted({PACKAGES[name] for name in programs}))
     return (
         f"The system tests need {', '.join(programs)}, which this machine doesn't have. "
         f"Install: apt-get install --no-install-recommends {packages}"
     )
 
 
-def main(arguments: list[str], find: Callable[[str], str | None] = path_of) -> int:
-    lacking = missing(find)
+def complaints(
+    find: Callable[[str], str | None] = path_of, mounts: Callable[[], bool] = may_mount
+) -> list[str]:
+    """What has to be done before the tier can run; nothing, when all is there."""
+    if lacking := missing(find):
+        return [complaint(lacking)]
+    if not mounts():
+        return [
+            "The system tests fill a disk of their own, which this machine doesn't let them mount. "
+            "Run them as root, in a container with CAP_SYS_ADMIN, or allow user namespaces: "
+            "sysctl user.max_user_namespaces=10000"
+        ]
+    return []
+
+
+def main(
+    arguments: list[str],
+    find: Callable[[str], str | None] = path_of,
+    mounts: Callable[[], bool] = may_mount,
+) -> int:
     if "--packages" in arguments:
-        print(" ".join(PACKAGES[name] for name in lacking))
+        print(" ".join(sorted({PACKAGES[name] for name in missing(find)})))
         return 0
-    if lacking:
-        print(complaint(lacking), file=sys.stderr)
-    return 1 if lacking else 0
+    wanting = complaints(find, mounts)
+    print(*wanting, sep="\n", end="\n" if wanting else "", file=sys.stderr)
+    return 1 if wanting else 0
 
 
 if __name__ == "__main__":

@@ -13,10 +13,17 @@ from tests.support.clusters import Cluster, running_cluster
 from tests.support.conditions import Effects, eventually
 from tests.support.invariants import broken_invariants
 from tests.support.pgbouncer import CONNECTIONS, PgBouncer, pgbouncer
-from tests.support.servers import serving
 from tests.support.streams import start_body, text_of
-from tests.system import whole_journey
-from tests.system.whole_journey import ASK, WORDS, Travellers, finished
+from tests.system.whole_journey import (
+    ASK,
+    LEGS,
+    WORDS,
+    Leg,
+    Travellers,
+    a_lost_servers_runs_are_taken_over,
+    finished,
+    travelling,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -49,16 +56,9 @@ async def we(
         "listen_url": cluster.url("holdfast"),
         "migrate": 1,
     }
-    async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(serving(bouncer.url, **settings))
-        second = await stack.enter_async_context(serving(bouncer.url, **settings))
-        yield Travellers(
-            await stack.enter_async_context(first.client()),
-            await stack.enter_async_context(second.client()),
-            first,
-            second,
-            tmp_path_factory.mktemp("marks"),
-        )
+    folder = tmp_path_factory.mktemp("marks")
+    async with travelling(bouncer.url, folder, **settings) as travellers:
+        yield travellers
 
 
 @pytest.fixture(autouse=True)
@@ -67,28 +67,9 @@ async def nothing_is_broken(we: Travellers, cluster: Cluster) -> AsyncIterator[N
     assert await broken_invariants(cluster.url("holdfast")) == {}
 
 
-async def test_a_run_is_streamed_by_both(we: Travellers) -> None:
-    await whole_journey.start_and_stream(we)
-
-
-async def test_tickets_are_decided(we: Travellers) -> None:
-    await whole_journey.suspend_and_decide(we)
-
-
-async def test_a_key_has_one_effect(we: Travellers) -> None:
-    await whole_journey.repeat(we)
-
-
-async def test_runs_queue_on_a_thread(we: Travellers) -> None:
-    await whole_journey.queue_on_one_thread(we)
-
-
-async def test_a_cancel_settles(we: Travellers) -> None:
-    await whole_journey.cancel(we)
-
-
-async def test_tasks_go_on_in_the_background(we: Travellers) -> None:
-    await whole_journey.tasks_in_the_background(we)
+@pytest.mark.parametrize("leg", LEGS, ids=lambda leg: leg.__name__)
+async def test_the_journey_leads_through_the_pooler(we: Travellers, leg: Leg) -> None:
+    await leg(we)
 
 
 async def test_nothing_stays_prepared_behind_the_pooler(we: Travellers, bouncer: PgBouncer) -> None:
@@ -159,5 +140,4 @@ async def test_runs_go_on_when_the_server_behind_the_pooler_is_restarted(
 
 
 async def test_a_lost_servers_runs_are_taken_over(we: Travellers) -> None:
-    """The last one: nobody can use the first server afterwards."""
-    await whole_journey.take_over(we)
+    await a_lost_servers_runs_are_taken_over(we)

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from time import monotonic
 
-import asyncpg
 import pytest
 
 from tests.support.conditions import eventually
 from tests.support.cutters import cutting
+from tests.support.old_runs import let_it_have_ended_long_ago
 from tests.support.readers import Heard
 from tests.support.servers import Server, serving
 from tests.support.streams import EVENT_STREAM, Client, Event, text_of
@@ -19,7 +19,6 @@ from tests.system.readers import READERS, node
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
-HEARD_BESIDES = 30
 MANY_WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa " * 60
 TELLING = [name for name in READERS if name != "curl"]
 """Those that tell what they hear as they hear it."""
@@ -94,56 +93,38 @@ async def test_a_restart_of_nginx_is_survived(client: Client, nginx: Nginx, read
     assert heard.connections == 2
 
 
-async def merge(database_url: str, run_id: str, first: int, last: int) -> None:
-    """What is done to the deltas of old runs: one row stands for a stretch, under its last id."""
-    database = await asyncpg.connect(database_url)
-    try:
-        async with database.transaction():
-            merged = await database.fetchval(
-                "UPDATE events AS last SET from_seq = $2, body = (SELECT jsonb_build_object('delta', "
-                "string_agg(body::jsonb->>'delta', '' ORDER BY seq))::text FROM events "
-                "WHERE run_id = $1 AND seq BETWEEN $2 AND $3) "
-                "WHERE run_id = $1 AND seq = $3 AND event_type = 'text_delta' RETURNING seq",
-                *(run_id, first, last),
-            )
-            assert merged == last
-            await database.execute(
-                "DELETE FROM events WHERE run_id = $1 AND seq >= $2 AND seq < $3",
-                *(run_id, first, last),
-            )
-    finally:
-        await database.close()
-
-
-async def test_a_client_whose_id_is_gone_builds_anew_and_goes_on(
-    client: Client, shared_database_url: str, nginx: Nginx
+async def test_a_client_whose_id_is_gone_builds_anew(
+    shared_database_url: str, agents: Path, tmp_path: Path
 ) -> None:
-    started = await client.start("talker", MANY_WORDS)
-    run_id = started["run_id"]
-    path = f"/v1/runs/{run_id}"
-    async with cutting(nginx.port) as cutter:
+    """It has slept while the run went on, ended, and grew old."""
+    keen = {"retention_interval": 0.2, "delta_retention": 3600}
+    async with (
+        serving(shared_database_url, agents=agents, **keen) as server,
+        server.client() as client,
+        proxying(Nginx(tmp_path / "nginx", [server.port])) as nginx,
+        cutting(nginx.port) as cutter,
+    ):
+        started = await client.start("talker", MANY_WORDS)
+        path = f"/v1/runs/{started['run_id']}"
         async with node("rebuilding.mjs", f"{cutter.base}{path}") as process:
             assert process.stdout is not None
-            ids: list[int] = []
-            while len(ids) < 20:
-                ids.append(int(json.loads(await process.stdout.readline())["id"]))
+            while json.loads(await process.stdout.readline())["id"] != "20":
+                pass
             cutter.shut()
-            # Some more may have been heard than we have read.
-            merged_to = ids[-1] + HEARD_BESIDES
+            record = await client.settled(started["run_id"])
+            whole = await client.log(path)
+            await let_it_have_ended_long_ago(shared_database_url, started["run_id"])
 
-            async def has_gone_on() -> bool:
-                page = await client.get(f"{path}/events", limit=500)
-                return bool(page["items"][-1]["seq"] > merged_to)
+            async def is_merged() -> bool:
+                storage = await client.get(f"/v1/threads/{started['thread_id']}/storage")
+                return bool(storage["saved"]["rows"])
 
-            await eventually(has_gone_on)
-            await merge(shared_database_url, run_id, ids[-5], merged_to)
+            await eventually(is_merged)
             cutter.open_again()
-            said = [json.loads(line) async for line in process.stdout]
-    *events, end = said
-    record = await client.settled(run_id)
-    assert (end["status"], end["rebuilt"]) == (204, 1)
-    assert end["text"] == record["final_output"]
-    after = [int(event["id"]) for event in events if int(event["id"]) > merged_to]
-    assert after == list(range(after[0], after[-1] + 1))
-    assert all(int(event["id"]) < merged_to for event in events[: -len(after)]), "heard before"
-    assert text_of(await client.log(path)) == record["final_output"]
+            *events, end = [json.loads(line) async for line in process.stdout]
+        assert (end["status"], end["rebuilt"]) == (204, 1)
+        assert end["text"] == record["final_output"]
+        assert len(events) < len(whole) / 2, "it has heard to the end, and had nothing to rebuild"
+        merged = await client.log(path)
+        assert len(merged) < 10
+        assert text_of(merged) == record["final_output"]

@@ -1,13 +1,16 @@
 """One journey through all that a database is needed for, over two servers that share one."""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 from uuid import uuid4
 
 from tests.support.conditions import Effects
 from tests.support.event_order import check_run
-from tests.support.servers import Server
+from tests.support.servers import Server, serving
 from tests.support.streams import Client, start_body, text_of
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve " * 6
@@ -28,6 +31,18 @@ class Travellers:
         return Effects(self.marks / str(uuid4()))
 
 
+@asynccontextmanager
+async def travelling(url: str, folder: Path, **settings: object) -> AsyncIterator[Travellers]:
+    """Two servers with the same settings."""
+    async with (
+        serving(url, **settings) as first,
+        serving(url, **settings) as second,
+        first.client() as here,
+        second.client() as there,
+    ):
+        yield Travellers(here, there, first, second, folder)
+
+
 async def finished(client: Client, run_id: str) -> None:
     while (run := await client.settled(run_id))["status"] != "done":
         pass
@@ -35,7 +50,7 @@ async def finished(client: Client, run_id: str) -> None:
     check_run(await client.log(f"/v1/runs/{run_id}"))
 
 
-async def start_and_stream(we: Travellers) -> None:
+async def a_run_is_streamed_by_both(we: Travellers) -> None:
     """Token by token, on the server that executes and on the other one."""
     async with we.here.start_stream("talker", WORDS) as stream:
         await stream.until("text_delta", 2)
@@ -47,7 +62,7 @@ async def start_and_stream(we: Travellers) -> None:
     assert text_of(heard) == (await we.here.run(heard[0]["run_id"]))["final_output"]
 
 
-async def suspend_and_decide(we: Travellers) -> None:
+async def tickets_are_decided(we: Travellers) -> None:
     """Many at once, each started here and decided there; a repetition is the same answer."""
 
     async def one() -> None:
@@ -65,7 +80,7 @@ async def suspend_and_decide(we: Travellers) -> None:
     assert inbox["items"] == []
 
 
-async def repeat(we: Travellers) -> None:
+async def a_key_has_one_effect(we: Travellers) -> None:
     """Under one key, through both servers, at once."""
     headers = {"Idempotency-Key": str(uuid4())}
     body = start_body("quick", "hello")
@@ -78,7 +93,7 @@ async def repeat(we: Travellers) -> None:
     await finished(we.there, run_id)
 
 
-async def queue_on_one_thread(we: Travellers) -> None:
+async def runs_queue_on_a_thread(we: Travellers) -> None:
     thread = await we.here.post("/v1/threads", {}, 201)
     started = await asyncio.gather(
         *(
@@ -91,7 +106,7 @@ async def queue_on_one_thread(we: Travellers) -> None:
     await we.here.log(f"/v1/threads/{thread['thread_id']}")
 
 
-async def cancel(we: Travellers) -> None:
+async def a_cancel_settles(we: Travellers) -> None:
     async with we.here.start_stream("endless", "talk") as stream:
         await stream.until("text_delta", 2)
         path = f"/v1/runs/{stream.heard[0]['run_id']}/cancel"
@@ -100,7 +115,7 @@ async def cancel(we: Travellers) -> None:
         await stream.rest()
 
 
-async def tasks_in_the_background(we: Travellers) -> None:
+async def tasks_go_on_in_the_background(we: Travellers) -> None:
     """The run waits without a worker, and is woken by the queue."""
     effects = we.effects()
     started = await we.here.start("patient", f'CALL put {{"file": "{effects.file}", "hold": true}}')
@@ -110,8 +125,19 @@ async def tasks_in_the_background(we: Travellers) -> None:
     assert len(effects.lines) == 1
 
 
-async def take_over(we: Travellers) -> None:
-    """The first server is lost over a run: the sweeper finds it, and the other one goes on with it."""
+Leg: TypeAlias = Callable[[Travellers], Awaitable[None]]
+LEGS = (
+    a_run_is_streamed_by_both,
+    tickets_are_decided,
+    a_key_has_one_effect,
+    runs_queue_on_a_thread,
+    a_cancel_settles,
+    tasks_go_on_in_the_background,
+)
+
+
+async def a_lost_servers_runs_are_taken_over(we: Travellers) -> None:
+    """The sweeper finds what the first server was at. The last leg: nobody can use that server afterwards."""
     effects = we.effects()
     started = await we.here.start("quick", f'CALL look {{"file": "{effects.file}", "hold": true}}')
     await effects.happened()

@@ -10,7 +10,6 @@ from typing import Any
 from uuid import uuid4
 
 import asyncpg
-import httpx2
 import pytest
 
 from app.clock import pause
@@ -22,6 +21,7 @@ from tests.support.conditions import Effects, eventually
 from tests.support.event_order import check_run
 from tests.support.forwarders import Forwarder, forwarding
 from tests.support.invariants import broken_invariants
+from tests.support.outages import answer_to, ready, refused, unready
 from tests.support.servers import Server, serving
 from tests.support.streams import Client, start_body, text_of
 
@@ -55,25 +55,11 @@ class Place:
     async def database(self) -> "asyncpg.Connection[asyncpg.Record]":
         return await asyncpg.connect(self.cluster.url("holdfast"))
 
-    async def health(self) -> tuple[int, str]:
-        answer = await self.client.http.get("/health")
-        return answer.status_code, answer.json()["components"]["database"]
-
     async def ready(self) -> None:
-        async def look() -> bool:
-            return await self.health() == (200, "ok")
-
-        async with asyncio.timeout(10):
-            await eventually(look)
+        await ready(self.client)
 
     async def unready(self, *reasons: str) -> None:
-        async def look() -> bool:
-            status, reason = await self.health()
-            return status == 503 and reason in reasons
-
-        async with asyncio.timeout(10):
-            await eventually(look)
-        assert (await self.client.http.get("/health/live")).status_code == 200
+        await unready(self.client, *reasons)
 
     async def metric(self, name: str) -> float:
         text = (await self.client.http.get("/metrics")).text
@@ -125,27 +111,9 @@ def effects(tmp_path: Path) -> Effects:
     return Effects(tmp_path / "effects")
 
 
-def refused(answer: httpx2.Response, *reasons: str) -> str:
-    """A refusal that a client can act on; its code."""
-    assert answer.status_code == 503, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert int(answer.headers["retry-after"]) in (1, 5)
-    problem = answer.json()
-    assert problem["retryable"] is True
-    assert not reasons or problem["reason"] in reasons
-    assert problem["code"] in ("database_unavailable", "overloaded")
-    return str(problem["code"])
-
-
 async def waiting_run(place: Place) -> dict[str, Any]:
     started = await place.client.start("quick", ASK)
     return await place.client.settled(started["run_id"])
-
-
-def answer_to(run: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    ticket = run["waiting"]["tickets"][0]["id"]
-    path = f"/v1/runs/{run['run_id']}/decisions"
-    return path, {"decisions": [{"ticket_id": ticket, "action": "approve"}]}
 
 
 async def done(place: Place, run_id: str) -> dict[str, Any]:

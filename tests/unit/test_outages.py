@@ -74,6 +74,20 @@ def test_what_others_suffer_from_is_remembered_while_one_who_looks_would_not_see
     assert seen == [None, None, Reason.DISK_FULL, Reason.BUSY, None]
 
 
+def test_a_disk_counts_as_full_until_somebody_has_found_room() -> None:
+    clock = Clock()
+    noted = Outages(clock)
+    noted.failed(TimeoutError())
+    seen = [noted.lacks_room]
+    noted.failed(asyncpg.DiskFullError("no space left"))
+    clock.now += OVER_AFTER
+    noted.worked()
+    seen.append(noted.lacks_room)
+    noted.found_room()
+    seen.append(noted.lacks_room)
+    assert seen == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("url", "place"),
     [

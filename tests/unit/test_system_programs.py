@@ -19,8 +19,15 @@ def test_what_is_missing_is_named_with_its_package(capsys: pytest.CaptureFixture
 
 
 def test_nothing_is_said_when_all_is_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert programs.main([], all_but()) == 0
+    assert programs.main([], all_but(), lambda: True) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_it_is_said_when_no_disk_may_be_mounted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert programs.main([], all_but(), lambda: False) == 1
+    said = capsys.readouterr().err
+    assert "doesn't let them mount" in said
+    assert "Run them as root" in said
 
 
 def test_whoever_installs_gets_the_packages_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,27 @@
+"""Postgres servers of the versions that Holdfast supports, beside the embedded one: where their programs are."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from app.storage.database import OLDEST_SERVER
+from app.storage.embedded_programs import MAJOR
+
+OTHER_VERSIONS = range(OLDEST_SERVER, int(MAJOR))
+"""On the embedded one everything else runs."""
+_PACKAGES = Path(__file__).parent / "clients" / "node_modules"
+
+
+def programs_of(major: int) -> Path:
+    """From the registry of npm, which has all of these versions for x86-64 alone."""
+    package = _PACKAGES / f"postgres-{major}"
+    if not package.exists():
+        raise FileNotFoundError(
+            f"There is no {package.name} in {_PACKAGES}: `make test-system` installs it there, on x86-64."
+        )
+    # A package can't hold links, and the script that would make them isn't run: no package's is.
+    for link in json.loads((package / "native" / "pg-symlinks.json").read_text()):
+        target = package / link["target"]
+        with suppress(FileExistsError):
+            target.symlink_to((package / link["source"]).relative_to(target.parent))
+    return package / "native" / "bin"
