@@ -83,7 +83,6 @@ Wait = Annotated[int | None, Query(ge=0, le=MOST_WAIT, description="Seconds to w
             "backend_unsupported",
             "message_empty",
             "message_too_large",
-            "draining",
         ),
     },
     dependencies=[Depends(require_staying)],

@@ -1,15 +1,19 @@
-"""Refusals of a server that is stopping: of requests that came in time, and were whole too late."""
+"""Refusals of a server that is stopping: of requests that came in time, and were whole, or done, too late."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
 import httpx2
 import pytest
 
-from tests.support.routes import BODIES, Route
+from tests.support.routes import BODIES, Route, routes_of
 from tests.support.servers import Server
 from tests.support.streams import Client
+from tests.surface.everywhere import everywhere, nowhere
 from tests.surface.scenarios import RETRY, answers
 from tests.surface.stage import Stage
 
@@ -37,3 +41,52 @@ async def _once_it_closes(
         with pytest.raises(httpx2.RemoteProtocolError):
             await stream.rest()
     yield json.dumps(body or {}).encode()
+
+
+@everywhere("draining")
+async def while_it_waits(stage: Stage, route: Route) -> httpx2.Response:
+    """One server is asked everything at once: it takes its time to give up."""
+    if not stage.given_up:
+        stage.given_up.update(await _all_given_up(stage))
+    return stage.given_up[route]
+
+
+async def _all_given_up(stage: Stage) -> dict[Route, httpx2.Response]:
+    async with (
+        stage.leaving(drain_delay=0.5) as server,
+        server.client("ann") as client,
+        _locked(stage.database),
+        asyncio.TaskGroup() as tasks,
+    ):
+        routes = await routes_of(client)
+        sent, all_sent = 0, asyncio.Event()
+
+        async def trace(event: str, _: Any) -> None:
+            nonlocal sent
+            sent += event.endswith("send_request_body.complete")
+            if sent == len(routes):
+                all_sent.set()
+
+        asked = {
+            route: tasks.create_task(route.ask(client, nowhere(route), extensions={"trace": trace}))
+            for route in routes
+        }
+        await all_sent.wait()
+        server.terminate()
+    return {route: task.result() for route, task in asked.items()}
+
+
+@asynccontextmanager
+async def _locked(database: str) -> AsyncIterator[None]:
+    """While nobody else can read or write any table."""
+    connection = await asyncpg.connect(database)
+    try:
+        tables = await connection.fetch(
+            "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables"
+            " WHERE schemaname = 'public' ORDER BY tablename"
+        )
+        async with connection.transaction():
+            await connection.execute(f"LOCK {', '.join(row['name'] for row in tables)}")
+            yield
+    finally:
+        await connection.close()
