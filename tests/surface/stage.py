@@ -40,7 +40,7 @@ class Stage:
     door: Doorkeeper
     database: str
     keys: Path
-    given_up: dict[Route, httpx2.Response] = field(default_factory=dict)
+    given_up: dict[Route, httpx2.Response] = field(default_factory=dict, init=False)
     """What a server has answered that was told to go while it could answer nothing."""
 
     async def execute(self, statement: str, *values: Any) -> None:
