@@ -77,6 +77,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "remember_not_allowed": (422, "this answer can't be remembered"),
     # --- on our side ---
     "draining": (503, "this server is stopping; another one takes the request"),
+    "overloaded": (503, "more is asked at once than the database takes; try again in a moment"),
     "database_unavailable": (503, "the database doesn't answer; try again in a moment"),
 }
 
@@ -92,7 +93,7 @@ _OF_EVERYBODY = (
     "origin_not_allowed",
     "invalid_request",
 )
-_OF_WAITING = ("database_unavailable", "draining")
+_OF_WAITING = ("database_unavailable", "overloaded", "draining")
 _OF_WRITERS = ("body_too_large", "unsupported_media_type")
 _OF_PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "cursor": ("cursor_invalid", "cursor_mismatch"),

@@ -42,6 +42,8 @@ class Stage:
     keys: Path
     given_up: dict[Route, httpx2.Response] = field(default_factory=dict, init=False)
     """What a server has answered that was told to go while it could answer nothing."""
+    turned_away: dict[Route, httpx2.Response] = field(default_factory=dict, init=False)
+    """What a server has answered whose connections to the database were all in use."""
 
     async def execute(self, statement: str, *values: Any) -> None:
         connection = await asyncpg.connect(self.database)
@@ -50,8 +52,8 @@ class Stage:
         finally:
             await connection.close()
 
-    def leaving(self, **settings: object) -> contextlib.AbstractAsyncContextManager[Server]:
-        """One more server, which the caller will tell to go."""
+    def one_more(self, **settings: object) -> contextlib.AbstractAsyncContextManager[Server]:
+        """One more server, for one scenario."""
         return serving(self.database, agents=AGENTS, api_keys_file=self.keys, **settings)
 
     async def waiting(
@@ -89,6 +91,22 @@ class Stage:
 
 def ticket_of(run: dict[str, Any]) -> str:
     return str(run["waiting"]["tickets"][0]["id"])
+
+
+@contextlib.asynccontextmanager
+async def locked(database: str) -> AsyncIterator[None]:
+    """While nobody else can read or write any table."""
+    connection = await asyncpg.connect(database)
+    try:
+        tables = await connection.fetch(
+            "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables"
+            " WHERE schemaname = 'public' ORDER BY tablename"
+        )
+        async with connection.transaction():
+            await connection.execute(f"LOCK {', '.join(row['name'] for row in tables)}")
+            yield
+    finally:
+        await connection.close()
 
 
 @contextlib.asynccontextmanager

@@ -3,10 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 import httpx2
 import pytest
 
@@ -15,13 +13,13 @@ from tests.support.servers import Server
 from tests.support.streams import Client
 from tests.surface.everywhere import everywhere, nowhere
 from tests.surface.scenarios import RETRY, answers
-from tests.surface.stage import Stage
+from tests.surface.stage import Stage, locked
 
 
 @answers("POST /v1/runs 503 draining", f"{RETRY} 503 draining")
 async def while_it_closes(stage: Stage, route: Route) -> httpx2.Response:
     run = await stage.cancelled(await stage.waiting())
-    async with stage.leaving() as server, server.client("ann") as client:
+    async with stage.one_more() as server, server.client("ann") as client:
         return await client.http.request(
             route.method,
             route.path.format(**run),
@@ -53,9 +51,9 @@ async def while_it_waits(stage: Stage, route: Route) -> httpx2.Response:
 
 async def _all_given_up(stage: Stage) -> dict[Route, httpx2.Response]:
     async with (
-        stage.leaving(drain_delay=0.5) as server,
+        stage.one_more(drain_delay=0.5) as server,
         server.client("ann") as client,
-        _locked(stage.database),
+        locked(stage.database),
         asyncio.TaskGroup() as tasks,
     ):
         routes = await routes_of(client)
@@ -74,19 +72,3 @@ async def _all_given_up(stage: Stage) -> dict[Route, httpx2.Response]:
         await all_sent.wait()
         server.terminate()
     return {route: task.result() for route, task in asked.items()}
-
-
-@asynccontextmanager
-async def _locked(database: str) -> AsyncIterator[None]:
-    """While nobody else can read or write any table."""
-    connection = await asyncpg.connect(database)
-    try:
-        tables = await connection.fetch(
-            "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables"
-            " WHERE schemaname = 'public' ORDER BY tablename"
-        )
-        async with connection.transaction():
-            await connection.execute(f"LOCK {', '.join(row['name'] for row in tables)}")
-            yield
-    finally:
-        await connection.close()
