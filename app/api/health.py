@@ -10,7 +10,8 @@ from pydantic import Field
 from app.api.schemas.common import Answer, Time
 from app.domain.errors import Reason
 from app.events.relay import Relay, Standing
-from app.storage.database import CANNOT_CONNECT, DATABASE_AWAY, Database
+from app.storage.connecting import CANNOT_CONNECT
+from app.storage.database import DATABASE_AWAY, Database
 from app.storage.outages import reason_of
 from app.transport.departure import Departure
 from app.transport.deps import DepartureDep, DeskDep, LivenessDep, RelayDep

@@ -21,7 +21,7 @@ from app.domain.backends import (
 from app.domain.decisions import Action
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import JsonObject, as_object
-from app.domain.runs import termination_from_json
+from app.domain.terminations import termination_from_json
 from app.domain.tickets import TicketKind
 from app.tools.schema_work import problem_of_patterns
 from app.tools.schemas import build_validator
