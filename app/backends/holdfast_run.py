@@ -23,7 +23,7 @@ from app.domain.errors import ConfigurationError
 from app.domain.json_values import JsonObject, as_object
 from app.domain.terminations import termination_from_json
 from app.domain.tickets import TicketKind
-from app.tools.schema_work import problem_of_patterns
+from app.tools.schema_work import problem_of_size
 from app.tools.schemas import build_validator
 
 PROGRESS = "remote-run-progress"
@@ -142,7 +142,7 @@ def _question(ticket: Mapping[str, Any]) -> RemoteQuestion:
 
 def _usable(schema: JsonObject | None) -> JsonObject | None:
     """What answers are checked against here already; what can't be used here, the remote itself checks."""
-    if schema is None or problem_of_patterns(schema) is not None:
+    if schema is None or problem_of_size(schema) is not None:
         return None
     try:
         build_validator(schema)

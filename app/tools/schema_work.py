@@ -18,9 +18,11 @@ from app.tools.schema_parts import (
     times_over,
 )
 
+MOST_VALUES = 20_000
+"""Of JSON, in all schemas that somebody sends together."""
 MOST_PATTERNS = 100
-MOST_HARD_PATTERNS = 10
-"""Different ones: compiling one that is large, or looks around, takes milliseconds."""
+MOST_HARD_PATTERNS = 5
+"""Different ones: compiling one that is large takes milliseconds."""
 
 
 def problem_of_work(schema: JsonObject) -> str | None:
@@ -40,10 +42,14 @@ def problem_of_work(schema: JsonObject) -> str | None:
     return None
 
 
-def problem_of_patterns(schema: JsonObject) -> str | None:
-    """Why nobody should be made to compile its patterns, if nobody should."""
+def problem_of_size(schemas: Any) -> str | None:
+    """Why nobody should be made to compile one or more schemas, if nobody should. They may be anything."""
     found: set[str] = set()
-    for part in _parts(schema):
+    values = 0
+    for part in _parts(schemas):
+        values += 1 + sum(len(one) if isinstance(one, list) else 1 for one in part.values())
+        if values > MOST_VALUES:
+            return f"has more than {MOST_VALUES} values in its schemas; describe less"
         if isinstance(part.get("pattern"), str):
             found.add(part["pattern"])
         if isinstance(part.get("patternProperties"), Mapping):

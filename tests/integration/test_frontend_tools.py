@@ -215,6 +215,13 @@ async def test_a_name_of_the_agents_own_is_taken(database_url: str) -> None:
         ([{**PICK, "command": "rm"}], "command"),
         ([{**PICK, "name": f"t{number}"} for number in range(65)], "64"),
         (["pick_color"], "frontend_tools"),
+        (
+            [
+                {"name": f"t{number}", "parameters": {"pattern": f"(?={number})"}}
+                for number in range(10)
+            ],
+            "patterns that are large or look around",
+        ),
         ([{**PICK, "name": "add"}], "frontend_tool_taken"),
     ],
 )

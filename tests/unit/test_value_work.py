@@ -174,6 +174,20 @@ def test_a_client_sends_a_bounded_number_of_patterns(patterns: list[str], said: 
     assert problem_of_parameters(fewer) is None
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {f"p{n}": {} for n in range(100_000)}},
+        {"enum": list(range(200_000))},
+        {"allOf": [{}] * 100_000},
+        {"properties": {f"p{n}": {"pattern": rf"^\p{{L}}{{1,{90 + n}}}$"} for n in range(20)}},
+    ],
+    ids=lambda one: None,
+)
+def test_what_would_take_long_to_compile_is_not_compiled(schema: JsonObject) -> None:
+    assert quickly(lambda: problem_of_parameters({"type": "object", **schema})) is not None
+
+
 def test_a_client_s_schema_that_asks_itself_what_is_left_over_is_refused() -> None:
     problem = problem_of_parameters(unevaluated(20))
     assert problem is not None
