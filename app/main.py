@@ -73,6 +73,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     app.state.desk = house.desk
     app.state.worker = house.worker
     app.state.liveness = house.liveness
+    app.state.relay = house.relay
     app.state.doorkeeper = door
     app.state.stream_token_ttl = settings.stream_token_ttl
     app.state.departure = Departure()

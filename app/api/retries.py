@@ -27,7 +27,6 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
         "queue_full",
         "agent_not_found",
         "backend_unsupported",
-        "draining",
     ),
     dependencies=[Depends(require_staying)],
 )

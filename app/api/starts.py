@@ -59,7 +59,6 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
             "backend_unsupported",
             "message_empty",
             "message_too_large",
-            "draining",
         ),
     },
     dependencies=[Depends(require_staying)],

@@ -19,9 +19,12 @@ from app.domain.backends import (
     status_of_termination,
 )
 from app.domain.decisions import Action
+from app.domain.errors import ConfigurationError
 from app.domain.json_values import JsonObject, as_object
 from app.domain.terminations import termination_from_json
 from app.domain.tickets import TicketKind
+from app.tools.schema_work import problem_of_size
+from app.tools.schemas import build_validator
 
 PROGRESS = "remote-run-progress"
 
@@ -133,5 +136,16 @@ def _question(ticket: Mapping[str, Any]) -> RemoteQuestion:
         tool_name=ticket["tool_name"],
         arguments=ticket.get("arguments"),
         actions=actions,
-        response_schema=ticket.get("response_schema"),
+        response_schema=_usable(ticket.get("response_schema")),
     )
+
+
+def _usable(schema: JsonObject | None) -> JsonObject | None:
+    """What answers are checked against here already; what can't be used here, the remote itself checks."""
+    if schema is None or problem_of_size(schema) is not None:
+        return None
+    try:
+        build_validator(schema)
+    except ConfigurationError:
+        return None
+    return schema

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import structlog
 
 from app import telemetry
-from app.clock import pause
+from app.clock import Clock, pause
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import compact
 from app.events.frames import Batch
@@ -46,6 +46,15 @@ class Hint:
 Handler: TypeAlias = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Whether hints of others arrive, and since when it is so."""
+
+    wire: str
+    is_heard: bool
+    since: datetime
+
+
 class WireAway(Exception):
     """Nothing is carried now; the same may work in a moment."""
 
@@ -72,16 +81,24 @@ class Wire(Protocol):
 class Relay:
     """Sends what this process commits, many hints together, and hears what the others do."""
 
-    def __init__(self, database: Database, hub: Hub, me: WorkerId, wire: Wire) -> None:
+    def __init__(
+        self, database: Database, hub: Hub, me: WorkerId, wire: Wire, clock: Clock
+    ) -> None:
         self._database = database
         self._hub = hub
         self._me = me
         self._mine = f'{{"o":{compact(me)},'
         self._wire = wire
+        self._clock = clock
+        self._since = clock.now()
         self._waiting: list[Batch] = []
         self._wake = asyncio.Event()
         self.hears = asyncio.Event()
         """Set while hints of others arrive."""
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(wire=self._wire.name, is_heard=self.hears.is_set(), since=self._since)
 
     def announce(self, batch: Batch) -> None:
         """Never waits: when too much does, readers elsewhere find it in the log."""
@@ -117,6 +134,8 @@ class Relay:
                 log.info("relay_is_back", wire=self._wire.name)
             is_away = False
             gauge.set(1)
+            if not self.hears.is_set():
+                self._since = self._clock.now()
             self._hub.hint_all()
             self.hears.set()
 
@@ -127,6 +146,8 @@ class Relay:
             except WireAway as away:
                 error = str(away)
             gauge.set(0)
+            if self.hears.is_set():
+                self._since = self._clock.now()
             self.hears.clear()
             if not is_away:
                 log.warning(

@@ -16,7 +16,7 @@ from app.domain.json_values import Json, JsonObject
 from app.domain.tool_calls import ToolDescriptor, ToolResult
 from app.runtime.agent import Agents, Found, ResolvedAgent
 from app.runtime.ports import ToolContext
-from app.tools.schema_work import problem_of_work
+from app.tools.schema_work import problem_of_size, problem_of_work
 from app.tools.schemas import Validator, build_validator
 
 MOST_FRONTEND_TOOLS = 64
@@ -72,6 +72,8 @@ def problem_of_parameters(parameters: JsonObject) -> str | None:
     """Why a client's schema can't be used, if it can't."""
     if parameters.get("type", "object") != "object":
         return 'must describe an object: "type": "object"'
+    if (problem := problem_of_size(parameters)) is not None:
+        return problem
     try:
         build_validator(parameters)
     except ConfigurationError as error:

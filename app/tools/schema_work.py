@@ -2,22 +2,27 @@
 
 A few definitions that each refer to the next one twice have a validator look at one value a billion times.
 What applies to the same value is counted here, through all references; what looks at a value's parts is
-bounded by the value.
+counted with the value, in value_work.py.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from app.domain.json_values import JsonObject
+from app.tools.patterns import HARD, LONGEST, cost_of
+from app.tools.schema_parts import (
+    LONGEST_CHAIN,
+    MOST_WORK,
+    REFERENCES,
+    of_the_same_value,
+    times_over,
+)
 
-MOST_WORK = 10_000
-"""Schemas that apply to one value."""
-_LONGEST_CHAIN = 100
-_LISTS = ("allOf", "anyOf", "oneOf")
-_SINGLE = ("not", "if", "then", "else")
-_NAMED = ("dependentSchemas", "dependencies")
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+MOST_VALUES = 20_000
+"""Of JSON, in all schemas that somebody sends together."""
+MOST_PATTERNS = 100
+MOST_HARD_PATTERNS = 5
+"""Different ones: compiling one that is large takes milliseconds."""
 
 
 def problem_of_work(schema: JsonObject) -> str | None:
@@ -26,7 +31,7 @@ def problem_of_work(schema: JsonObject) -> str | None:
     for part in _parts(schema):
         if part is not schema and isinstance(part.get("$id"), str):
             return 'has an "$id" in one of its parts: put that under "$defs", without "$id"'
-        for name in _REFERENCES:
+        for name in REFERENCES:
             target = part.get(name)
             if isinstance(target, str) and target != "#" and not target.startswith("#/"):
                 return f'refers to {target[:100]!r}: refer to its own parts only, by "#/$defs/…"'
@@ -34,6 +39,30 @@ def problem_of_work(schema: JsonObject) -> str | None:
             return (
                 "refers to the same parts too many times over: checking a value would take for ever"
             )
+    return None
+
+
+def problem_of_size(schemas: Any) -> str | None:
+    """Why nobody should be made to compile one or more schemas, if nobody should. They may be anything."""
+    found: set[str] = set()
+    values = 0
+    for part in _parts(schemas):
+        values += 1 + sum(len(one) if isinstance(one, list) else 1 for one in part.values())
+        if values > MOST_VALUES:
+            return f"has more than {MOST_VALUES} values in its schemas; describe less"
+        if isinstance(part.get("pattern"), str):
+            found.add(part["pattern"])
+        if isinstance(part.get("patternProperties"), Mapping):
+            found.update(part["patternProperties"])
+    if len(found) > MOST_PATTERNS:
+        return f"has {len(found)} patterns; {MOST_PATTERNS} are allowed"
+    if any(len(one) > LONGEST for one in found):
+        return f"has a pattern of more than {LONGEST} characters"
+    hard = sum(cost_of(one) == HARD for one in found)
+    if hard > MOST_HARD_PATTERNS:
+        return (
+            f"has {hard} patterns that are large or look around; {MOST_HARD_PATTERNS} are allowed"
+        )
     return None
 
 
@@ -54,38 +83,9 @@ def _work(part: Any, root: JsonObject, counted: dict[int, int], chain: int) -> i
         return 1
     if id(part) in counted:
         return counted[id(part)]
-    if chain > _LONGEST_CHAIN:
+    if chain > LONGEST_CHAIN:
         return MOST_WORK + 1
     counted[id(part)] = 1
-    below = (_work(one, root, counted, chain + 1) for one in _of_the_same_value(part, root))
-    counted[id(part)] = min(1 + sum(below), MOST_WORK + 1)
+    below = (_work(one, root, counted, chain + 1) for one in of_the_same_value(part, root))
+    counted[id(part)] = min(1 + times_over(part) * sum(below), MOST_WORK + 1)
     return counted[id(part)]
-
-
-def _of_the_same_value(part: JsonObject, root: JsonObject) -> Iterator[Any]:
-    for name in _REFERENCES:
-        if isinstance(part.get(name), str):
-            yield _at(root, part[name])
-    for name in _LISTS:
-        if isinstance(part.get(name), list):
-            yield from part[name]
-    for name in _SINGLE:
-        if name in part:
-            yield part[name]
-    for name in _NAMED:
-        if isinstance(part.get(name), Mapping):
-            yield from part[name].values()
-
-
-def _at(root: JsonObject, reference: str) -> Any:
-    """What a pointer points to; nothing when that isn't there, which the validator has found before."""
-    found: Any = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        name = unquote(step).replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping):
-            found = found.get(name)
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
-        else:
-            return None
-    return found

@@ -10,7 +10,9 @@ from jsonschema_rs import ValidationErrorKind
 
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json, JsonObject
+from app.tools import patterns
 from app.tools.bounds import MAX_COMPLAINT_CHARACTERS, shortened
+from app.tools.value_work import MOST_TELLING, ValueWork
 
 _MAX_DEPTH = 100
 _MAX_PROBLEMS = 3
@@ -21,18 +23,27 @@ _MAX_REASON = 200
 @dataclass(frozen=True, slots=True)
 class Validator:
     compiled: jsonschema_rs.Validator
+    work: ValueWork
 
     def problem(self, value: Json) -> str | None:
         """What is wrong with a value and where, in a short sentence; None when it fits."""
         if _is_deeper_than(_MAX_DEPTH, value):
             # The validator recurses natively: far deeper values would overflow its stack.
             return f"nested deeper than {_MAX_DEPTH} levels"
+        cost = self.work.of(value)
+        if cost.is_too_much:
+            return "too large for its schema: checking it would take too long. Send less at a time"
         try:
+            if self.compiled.is_valid(value):
+                return None
+            if cost.telling > MOST_TELLING:
+                return (
+                    "it doesn't fit its schema, and is too large to say where. Send less at a time"
+                )
+            # All of its errors are made before the first is handed out.
             errors = list(islice(self.compiled.iter_errors(value), _MAX_PROBLEMS))
         except ValueError as error:
             return f"not a JSON value: {shortened(str(error), _MAX_PART)}"
-        if not errors:
-            return None
         return shortened("; ".join(_sentence(error) for error in errors), MAX_COMPLAINT_CHARACTERS)
 
 
@@ -40,7 +51,9 @@ def build_validator(schema: JsonObject) -> Validator:
     """Compile a schema. One that isn't valid or points outside of itself is a ConfigurationError."""
     try:
         # `mask` keeps the values, which may be huge or secret, out of the messages.
-        return Validator(jsonschema_rs.validator_for(dict(schema), mask="the value", offline=True))
+        compiled = jsonschema_rs.validator_for(
+            dict(schema), mask="the value", offline=True, pattern_options=patterns.OPTIONS
+        )
     except jsonschema_rs.ValidationError as error:
         if isinstance(error.kind, ValidationErrorKind.Referencing):
             raise ConfigurationError(
@@ -53,6 +66,7 @@ def build_validator(schema: JsonObject) -> Validator:
         raise ConfigurationError(
             f"the JSON Schema isn't valid: {shortened(str(error), _MAX_REASON)}"
         ) from error
+    return Validator(compiled, ValueWork(schema))
 
 
 def located(path: Iterable[str | int], complaint: str) -> str:

@@ -13,6 +13,7 @@ from app.dispatch.worker import Worker
 from app.domain.errors import Forbidden
 from app.domain.ids import RunId, ThreadId
 from app.domain.principals import Principal
+from app.events.relay import Relay
 from app.transport.auth import Doorkeeper
 from app.transport.departure import Departure
 from app.transport.polls import LongPolls
@@ -32,6 +33,11 @@ async def _worker(request: Request) -> Worker | None:
 async def _liveness(request: Request) -> Liveness:
     liveness: Liveness = request.app.state.liveness
     return liveness
+
+
+async def _relay(request: Request) -> Relay:
+    relay: Relay = request.app.state.relay
+    return relay
 
 
 async def _doorkeeper(request: Request) -> Doorkeeper:
@@ -68,6 +74,7 @@ async def principal_behind(request: Request) -> Principal:
 DeskDep = Annotated[Desk, Depends(_desk)]
 WorkerDep = Annotated[Worker | None, Depends(_worker)]
 LivenessDep = Annotated[Liveness, Depends(_liveness)]
+RelayDep = Annotated[Relay, Depends(_relay)]
 DepartureDep = Annotated[Departure, Depends(_departure)]
 DoorkeeperDep = Annotated[Doorkeeper, Depends(_doorkeeper)]
 LongPollsDep = Annotated[LongPolls, Depends(_long_polls)]

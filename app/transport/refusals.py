@@ -76,12 +76,13 @@ CODES: Mapping[str, tuple[int, str]] = {
     "response_schema_violation": (422, "the result isn't what was asked for"),
     "remember_not_allowed": (422, "this answer can't be remembered"),
     # --- on our side ---
-    "draining": (503, "this server is stopping; another one takes the start"),
+    "draining": (503, "this server is stopping; another one takes the request"),
+    "overloaded": (503, "more is asked at once than the database takes; try again in a moment"),
     "database_unavailable": (503, "the database doesn't answer; try again in a moment"),
 }
 
 WITHOUT_DATABASE = frozenset({"/v1/agents", "/v1/agents/{agent_id}"})
-"""What is answered out of memory."""
+"""What is answered out of memory: it never waits, so neither a lost database nor a stop reaches it."""
 
 _CODES = "x-codes"
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
@@ -92,6 +93,7 @@ _OF_EVERYBODY = (
     "origin_not_allowed",
     "invalid_request",
 )
+_OF_WAITING = ("database_unavailable", "overloaded", "draining")
 _OF_WRITERS = ("body_too_large", "unsupported_media_type")
 _OF_PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "cursor": ("cursor_invalid", "cursor_mismatch"),
@@ -131,7 +133,7 @@ def _of_its_kind(path: str, method: str, operation: Mapping[str, Any]) -> Iterat
     named = {parameter["name"] for parameter in operation.get("parameters", ())}
     yield from _OF_EVERYBODY
     if path not in WITHOUT_DATABASE:
-        yield "database_unavailable"
+        yield from _OF_WAITING
     if "requestBody" in operation:
         yield "malformed_body"
     if method != "get":

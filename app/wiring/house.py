@@ -54,6 +54,7 @@ class House:
     desk: Desk
     worker: Worker | None
     liveness: Liveness
+    relay: Relay
     begin_to_rest: Callable[[], None]
     """Take nothing new and hand over what runs, beside whatever is still to be done; leaving waits for it."""
 
@@ -95,7 +96,7 @@ async def _furnish(
 ) -> House:
     me = WorkerId(new_id())
     clock, hub = SystemClock(), Hub()
-    relay = Relay(database, hub, me, await open_wire(settings, database))
+    relay = Relay(database, hub, me, await open_wire(settings, database), clock)
     publisher = Publisher(hub, relay)
     outgoing = Outgoing(database, publisher, clock)
     writer = Writer(database, publisher, outgoing, clock)
@@ -192,6 +193,7 @@ async def _furnish(
         desk=desk,
         worker=worker if settings.role != "api" else None,
         liveness=liveness,
+        relay=relay,
         begin_to_rest=rest.begin,
     )
 

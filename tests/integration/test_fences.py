@@ -121,7 +121,9 @@ async def world(database: Database) -> World:
         await tasks.send(connection, run.tenant, task.id, "hurry", "a key")
     assert (stale[0].record.attempt, claimed[0].task.attempt) == (LOST_RUN, LOST_TASK)
     hub = Hub()
-    publisher = Publisher(hub, Relay(database, hub, WorkerId(new_id()), NotifyWire(database)))
+    publisher = Publisher(
+        hub, Relay(database, hub, WorkerId(new_id()), NotifyWire(database), SystemClock())
+    )
     return World(
         database,
         Outgoing(database, publisher, SystemClock()),

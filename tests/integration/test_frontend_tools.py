@@ -32,6 +32,29 @@ PICK = {
     },
 }
 
+DIG = {
+    "name": "pick_color",
+    "description": "",
+    "parameters": {
+        "type": "object",
+        "$ref": "#/$defs/a",
+        "$defs": {
+            "a": {
+                "properties": {"x": {"$ref": "#/$defs/a"}},
+                "allOf": [{"properties": {"x": {"$ref": "#/$defs/a"}}}] * 2,
+            }
+        },
+    },
+}
+"""Checking an argument takes three times as long for each level that it has."""
+
+
+def dug(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"x": value}
+    return value
+
 
 def pick(id: str, **arguments: Any) -> Call:
     return Call(tool="pick_color", arguments=arguments or {"shade": "dark"}, id=CallId(id))
@@ -86,6 +109,21 @@ async def test_arguments_that_break_the_clients_schema_are_an_error(
         await run.finished()
         [told] = await results(run)
         assert told.startswith("Invalid arguments: shade: ")
+
+
+async def test_arguments_that_would_take_for_ever_to_check_are_an_error(database_url: str) -> None:
+    asks = about("c2", Suspend(SuspensionRequest("May it?", suspension_id="may")))
+    hooks = Hooks({Phase.TOOL_GATE: lambda view: () if view.was_approved else asks(view)})
+    script = in_order(turn(pick("c1", **dug(60))), turn(pick("c2", **dug(1))))
+    async with replica(database_url, an_agent(plugins=[hooks.plugin]), script) as house:
+        run = await house.start(frontend_tools=[DIG])
+        await run.finished()
+        told, *_ = await results(run)
+        assert told.startswith("Invalid arguments: too large for its schema: ")
+        with pytest.raises(Invalid) as refused:
+            await run.decide("may", "edit", arguments=dug(60))
+        assert refused.value.code == "arguments_invalid"
+        assert "Send less at a time" in str(refused.value)
 
 
 async def test_whoever_takes_the_run_over_has_the_clients_tools(database_url: str) -> None:
@@ -177,6 +215,13 @@ async def test_a_name_of_the_agents_own_is_taken(database_url: str) -> None:
         ([{**PICK, "command": "rm"}], "command"),
         ([{**PICK, "name": f"t{number}"} for number in range(65)], "64"),
         (["pick_color"], "frontend_tools"),
+        (
+            [
+                {"name": f"t{number}", "parameters": {"pattern": f"(?={number})"}}
+                for number in range(10)
+            ],
+            "patterns that are large or look around",
+        ),
         ([{**PICK, "name": "add"}], "frontend_tool_taken"),
     ],
 )

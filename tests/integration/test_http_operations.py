@@ -4,10 +4,14 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator
+from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.clock import SystemClock
 from app.transport.errors import PROBLEM
 from app.transport.refusals import CODES
 from tests.integration.conftest import AGENTS
@@ -78,7 +82,19 @@ async def test_a_run_moves_the_metrics(client: Client) -> None:
 
 
 async def test_a_process_that_can_serve_is_healthy(client: Client) -> None:
-    assert await client.get("/health") == {"status": "healthy", "components": {"database": "ok"}}
+    async def healthy() -> dict[str, Any] | None:
+        health: dict[str, Any] = await client.get("/health")
+        return health if health["status"] == "healthy" else None
+
+    health = await eventually(healthy)
+    since = health["relay"].pop("since")
+    assert health == {
+        "status": "healthy",
+        "components": {"database": "ok"},
+        "relay": {"wire": "notify", "state": "connected"},
+    }
+    assert datetime.fromisoformat(since) <= SystemClock().now()
+    assert (await metrics(client))['holdfast_relay_connected{wire="notify"}'] == 1
     assert await client.get("/health/live") == {"status": "alive"}
 
 
@@ -115,6 +131,35 @@ async def test_a_database_that_is_away_is_said_and_survived(
     await eventually(recovered)
     run = await client.start("quick", "hello again")
     assert (await client.settled(run["run_id"]))["outcome"] == "succeeded"
+
+
+async def test_a_process_that_does_not_hear_the_others_serves_all_the_same(
+    served_database: str,
+) -> None:
+    async with (
+        forwarding(served_database) as way,
+        serving(served_database, listen_url=way.url, agents=AGENTS) as running,
+        running.client() as client,
+    ):
+
+        async def standing(status: str) -> dict[str, Any] | None:
+            answer = await client.http.get("/health")
+            assert answer.status_code == 200
+            health: dict[str, Any] = answer.json()
+            return health if health["status"] == status else None
+
+        before = await eventually(partial(standing, "healthy"))
+        await way.block()
+        away = await eventually(partial(standing, "degraded"))
+        assert away["components"] == {"database": "ok"}
+        assert (away["relay"]["wire"], away["relay"]["state"]) == ("notify", "away")
+        assert away["relay"]["since"] > before["relay"]["since"]
+        assert (await metrics(client))['holdfast_relay_connected{wire="notify"}'] == 0
+        run = await client.start("quick", "hello")
+        assert (await client.settled(run["run_id"]))["outcome"] == "succeeded"
+        await way.open()
+        back = await eventually(partial(standing, "healthy"))
+        assert back["relay"]["since"] > away["relay"]["since"]
 
 
 async def test_the_surface_is_the_one_that_was_agreed(client: Client) -> None:

@@ -161,7 +161,7 @@ class Replica:
         self.catalog = catalog
         self.starts_with = next(iter(catalog.agents))
         clock, self.hub = SystemClock(), Hub()
-        self.relay = Relay(database, self.hub, self.me, NotifyWire(database))
+        self.relay = Relay(database, self.hub, self.me, NotifyWire(database), clock)
         self.publisher = Publisher(self.hub, self.relay)
         self.outgoing = Outgoing(database, self.publisher, clock)
         self.writer = Writer(database, self.publisher, self.outgoing, clock)

@@ -32,7 +32,7 @@ def demo_roster(database: Database) -> Roster:
 
 def idle_worker(database: Database) -> Worker:
     me, clock, hub = WorkerId(new_id()), SystemClock(), Hub()
-    publisher = Publisher(hub, Relay(database, hub, me, NotifyWire(database)))
+    publisher = Publisher(hub, Relay(database, hub, me, NotifyWire(database), clock))
     writer = Writer(database, publisher, Outgoing(database, publisher, clock), clock)
     bench = Workbench(database=database, writer=writer, roster=demo_roster(database), clock=clock)
     return Worker(bench, me, Suspicion(), slots=1, heartbeat_timeout=5)
@@ -41,7 +41,7 @@ def idle_worker(database: Database) -> Worker:
 def idle_task_worker(database: Database, me: WorkerId) -> TaskWorker:
     clock, hub = SystemClock(), Hub()
     outgoing = Outgoing(
-        database, Publisher(hub, Relay(database, hub, me, NotifyWire(database))), clock
+        database, Publisher(hub, Relay(database, hub, me, NotifyWire(database), clock)), clock
     )
     bench = TaskBench(database=database, outgoing=outgoing, roster=demo_roster(database))
     return TaskWorker(bench, me, Suspicion(), slots=1, heartbeat_timeout=5)

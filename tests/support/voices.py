@@ -46,7 +46,7 @@ async def writing(
     database: Database, clock: Clock | None = None, *, wire: Wire | None = None
 ) -> AsyncIterator[Voices]:
     hub, clock = Hub(), clock or SystemClock()
-    relay = Relay(database, hub, WorkerId(new_id()), wire or NotifyWire(database))
+    relay = Relay(database, hub, WorkerId(new_id()), wire or NotifyWire(database), clock)
     publisher = Publisher(hub, relay)
     outgoing = Outgoing(database, publisher, clock)
     writer = Writer(database, publisher, outgoing, clock)

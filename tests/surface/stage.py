@@ -6,16 +6,18 @@ no keys and has lost its database.
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import httpx2
 
 from app.transport.auth import Doorkeeper, doorkeeper
 from tests.support.databases import Databases
 from tests.support.forwarders import forwarding
 from tests.support.keys import Holder, write_keys
+from tests.support.routes import Route
 from tests.support.servers import Server, serving
 from tests.support.streams import Client
 
@@ -38,6 +40,10 @@ class Stage:
     door: Doorkeeper
     database: str
     keys: Path
+    given_up: dict[Route, httpx2.Response] = field(default_factory=dict, init=False)
+    """What a server has answered that was told to go while it could answer nothing."""
+    turned_away: dict[Route, httpx2.Response] = field(default_factory=dict, init=False)
+    """What a server has answered whose connections to the database were all in use."""
 
     async def execute(self, statement: str, *values: Any) -> None:
         connection = await asyncpg.connect(self.database)
@@ -46,9 +52,9 @@ class Stage:
         finally:
             await connection.close()
 
-    def leaving(self) -> contextlib.AbstractAsyncContextManager[Server]:
-        """One more server, which the caller will tell to go."""
-        return serving(self.database, agents=AGENTS, api_keys_file=self.keys)
+    def one_more(self, **settings: object) -> contextlib.AbstractAsyncContextManager[Server]:
+        """One more server, for one scenario."""
+        return serving(self.database, agents=AGENTS, api_keys_file=self.keys, **settings)
 
     async def waiting(
         self,
@@ -85,6 +91,22 @@ class Stage:
 
 def ticket_of(run: dict[str, Any]) -> str:
     return str(run["waiting"]["tickets"][0]["id"])
+
+
+@contextlib.asynccontextmanager
+async def locked(database: str) -> AsyncIterator[None]:
+    """While nobody else can read or write any table."""
+    connection = await asyncpg.connect(database)
+    try:
+        tables = await connection.fetch(
+            "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables"
+            " WHERE schemaname = 'public' ORDER BY tablename"
+        )
+        async with connection.transaction():
+            await connection.execute(f"LOCK {', '.join(row['name'] for row in tables)}")
+            yield
+    finally:
+        await connection.close()
 
 
 @contextlib.asynccontextmanager

@@ -28,7 +28,7 @@ from tests.surface.asking import (
     streams,
 )
 from tests.surface.belongings import Belongings
-from tests.surface.conftest import OURS
+from tests.surface.conftest import OURS, THEIRS
 from tests.surface.document import LABELS
 from tests.surface.examples import CHOSEN, EXAMPLES, made_up
 
@@ -79,9 +79,10 @@ async def test_wrong_requests_are_refused_and_change_nothing(
         be_quick(case)
         asker.ask(case, is_wrong=True)
 
-    async with server.client(OURS) as client:
-        # Whoever reads the inbox first gives its notices their numbers.
-        await client.get("/v1/tickets/events")
+    for key in (OURS, THEIRS):
+        async with server.client(key) as client:
+            # Whoever reads an inbox first gives its notices their numbers.
+            await client.get("/v1/tickets/events")
     before = await all_rows(served_database)
     await asyncio.to_thread(ask)
     if label.startswith("GET ") or all(status >= 400 for status in asker.answers):

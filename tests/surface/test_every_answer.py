@@ -17,7 +17,7 @@ from app.transport.refusals import CODES
 from tests.support.databases import Databases
 from tests.support.problems import the_problem
 from tests.support.routes import Route
-from tests.surface import inputs, stopping, successes, unread  # noqa: F401  they fill the registry
+from tests.surface import crowds, inputs, stopping, successes, unread  # noqa: F401  they fill the registry
 from tests.surface.document import Declared, declared
 from tests.surface.everywhere import EVERYWHERE
 from tests.surface.scenarios import SCENARIOS

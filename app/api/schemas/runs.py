@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AliasChoices, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
 from pydantic.config import JsonDict
 
 from app.agents.entries import MOST_SECONDS
@@ -22,6 +22,7 @@ from app.domain.terminations import outcome, termination_to_json
 from app.domain.ticket_terms import OnExpiry
 from app.domain.tickets import ticket_to_json, waiting_to_json
 from app.tools.frontend import MOST_FRONTEND_TOOLS, problem_of_parameters
+from app.tools.schema_work import problem_of_size
 
 _EXAMPLE: JsonDict = {
     "agent_id": "demo",
@@ -46,6 +47,14 @@ def _usable(parameters: dict[str, Any]) -> dict[str, Any]:
     if problem is not None:
         raise ValueError(problem)
     return parameters
+
+
+def _of_bounded_size(tools: Any) -> Any:
+    """Before any of them is compiled: together they may take no longer than one."""
+    problem = problem_of_size(tools)
+    if problem is not None:
+        raise ValueError(problem)
+    return tools
 
 
 class FrontendToolIn(Request):
@@ -103,7 +112,10 @@ class StartIn(Limited):
         None, description="How this run's model is asked, in place of what its agent says."
     )
     frontend_tools: Annotated[
-        list[FrontendToolIn], Field(max_length=MOST_FRONTEND_TOOLS), AfterValidator(_all_different)
+        list[FrontendToolIn],
+        Field(max_length=MOST_FRONTEND_TOOLS),
+        BeforeValidator(_of_bounded_size),
+        AfterValidator(_all_different),
     ] = Field(
         default_factory=list,
         description="Tools that the client carries out: a call of one is a ticket to respond to.",

@@ -1,0 +1,61 @@
+"""Questions of a run elsewhere: their schemas were written by others, and are used if they can be."""
+
+from typing import Any
+
+import pytest
+
+from app.backends.holdfast_run import RemoteRunHeard
+from app.domain.json_values import Json, JsonObject
+
+
+class Silent:
+    """A voice of a turn that shows nothing."""
+
+    async def accepted(self, binding: JsonObject) -> None: ...
+
+    def text(self, delta: str) -> None: ...
+
+    def starts_over(self, reason: str) -> None: ...
+
+    def activity(self, activity_type: str, content: Json) -> None: ...
+
+    async def room(self) -> None: ...
+
+
+def snapshot(response_schema: Any) -> dict[str, Any]:
+    ticket = {
+        "ticket_id": "t1",
+        "kind": "input",
+        "message": "How many?",
+        "tool_name": "count",
+        "allowed_actions": ["respond", "reject"],
+        "response_schema": response_schema,
+    }
+    run = {"status": "waiting", "waiting": {"tickets": [ticket]}}
+    return {"run": run, "last_event_id": 3, "open_text": ""}
+
+
+def asked(response_schema: Any) -> Any:
+    heard = RemoteRunHeard(Silent())
+    result = heard.take_snapshot(snapshot(response_schema))
+    assert result is not None
+    [question] = result.questions
+    return question.response_schema
+
+
+@pytest.mark.parametrize("schema", [None, {"type": "integer"}, {}])
+def test_a_schema_of_an_answer_is_kept(schema: Any) -> None:
+    assert asked(schema) == schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "whole"},
+        {"$ref": "https://example.org/schema"},
+        {"$ref": "#/$defs/missing"},
+        {"allOf": [{"pattern": f"(?={n})"} for n in range(50)]},
+    ],
+)
+def test_one_that_cannot_be_used_here_is_left_to_the_remote(schema: Any) -> None:
+    assert asked(schema) is None
