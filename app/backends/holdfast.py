@@ -17,6 +17,15 @@ from pydantic import Field
 
 from app.backends.base import Abort, Backend, BackendError, Turn, Voice
 from app.backends.endpoint_options import EndpointOptions
+from app.backends.holdfast_answers import (
+    MOST_BYTES,
+    PassingTrouble,
+    answer_in,
+    body_of,
+    out_of_reach,
+    refusal_in,
+    understood,
+)
 from app.backends.holdfast_run import RemoteRunHeard
 from app.clock import pause
 from app.domain.backends import (
@@ -32,6 +41,7 @@ from app.domain.backends import (
 from app.domain.decisions import Action, Answer
 from app.domain.endpoints import Endpoint
 from app.domain.json_values import JsonObject
+from app.domain.messages import block_to_json
 
 CAPABILITIES = Capabilities(
     cancellation=Cancellation.REMOTE_ABORT,
@@ -133,7 +143,8 @@ class HoldfastBackend:
             "run_id": run_id,
             "thread_id": thread_id,
             "messages": [
-                {"role": "user", "content": message.text} for message in turn.new_messages
+                {"role": "user", "content": [block_to_json(block) for block in message.content]}
+                for message in turn.new_messages
             ],
         }
         await self._ask("POST", "/v1/runs", body)
@@ -169,14 +180,15 @@ class HoldfastBackend:
         while True:
             before = heard.last_id
             try:
-                result = await self._listen(run_id, heard)
+                with understood():
+                    result = await self._listen(run_id, heard)
                 away_since = None
-            except httpx2.TransportError as error:
+            except (httpx2.TransportError, PassingTrouble) as error:
                 result = None
                 now = monotonic()
                 away_since = now if away_since is None or heard.last_id > before else away_since
                 if now - away_since > self.options.patience:
-                    raise BackendError("remote_unreachable", repr(error)[:500]) from error
+                    raise _trouble(error) from error
             if result is not None:
                 return result
             wait = FIRST_PAUSE if heard.last_id > before else min(2 * wait, LONGEST_PAUSE)
@@ -191,13 +203,12 @@ class HoldfastBackend:
             "GET", f"/v1/runs/{run_id}/events", headers=headers
         ) as response:
             if response.status_code == 200:
-                async for sse in httpx2.EventSource(response):
+                async for sse in httpx2.EventSource(response, MOST_BYTES):
                     if sse.data and (result := await heard.take(sse)) is not None:
                         return result
                 return None
             if response.status_code not in (204, 410):
-                await response.aread()
-                raise _refused(response)
+                raise refusal_in(response.status_code, await body_of(response))
         snapshot = await self._ask("GET", f"/v1/runs/{run_id}/snapshot")
         return heard.take_snapshot(snapshot)
 
@@ -208,20 +219,21 @@ class HoldfastBackend:
         wait, since = FIRST_PAUSE, monotonic()
         while True:
             try:
-                response = await self._client.request(method, path, json=body)
-            except httpx2.TransportError as error:
-                trouble: BackendError = BackendError("remote_unreachable", repr(error)[:500])
-            else:
-                if response.is_success:
-                    answer: JsonObject = response.json()
-                    return answer
-                trouble = _refused(response)
-                if response.status_code not in (429, 502, 503, 504):
-                    raise trouble
+                with understood():
+                    return await self._ask_once(method, path, body)
+            except (httpx2.TransportError, PassingTrouble) as error:
+                trouble = _trouble(error)
             if monotonic() - since > self.options.patience:
                 raise trouble
             await pause(wait)
             wait = min(2 * wait, LONGEST_PAUSE)
+
+    async def _ask_once(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
+        async with self._client.stream(method, path, json=body) as response:
+            answer = await body_of(response)
+            if not response.is_success:
+                raise refusal_in(response.status_code, answer)
+            return answer_in(answer)
 
     @property
     def _client(self) -> httpx2.AsyncClient:
@@ -236,13 +248,5 @@ class HoldfastBackend:
         return self._http
 
 
-def _refused(response: httpx2.Response) -> BackendError:
-    """A problem of theirs as one of ours, under the same code."""
-    try:
-        problem = response.json()
-        code, detail = str(problem["code"]), str(problem["detail"])
-    except (ValueError, KeyError, TypeError):
-        code, detail = "remote_refused", f"HTTP {response.status_code}"
-    if response.status_code == 404 and code != "ticket_not_found":
-        code = "remote_run_lost" if code == "run_not_found" else code
-    return BackendError(code, detail[:500])
+def _trouble(error: httpx2.TransportError | PassingTrouble) -> PassingTrouble:
+    return error if isinstance(error, PassingTrouble) else out_of_reach(error)
