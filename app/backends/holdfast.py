@@ -19,7 +19,6 @@ from app.backends.base import Abort, Backend, BackendError, Turn, Voice
 from app.backends.endpoint_options import EndpointOptions
 from app.backends.holdfast_answers import (
     MOST_BYTES,
-    PassingTrouble,
     answer_in,
     body_of,
     out_of_reach,
@@ -27,6 +26,7 @@ from app.backends.holdfast_answers import (
     understood,
 )
 from app.backends.holdfast_run import RemoteRunHeard
+from app.backends.patience import FIRST_PAUSE, LONGEST_PAUSE, PassingTrouble, patiently
 from app.clock import pause
 from app.domain.backends import (
     BackendResult,
@@ -51,7 +51,6 @@ CAPABILITIES = Capabilities(
     transcript=Transcript.INCREMENTAL_USER_MESSAGES,
     output=OutputKind.TEXT_AND_ARTIFACTS,
 )
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 SILENCE = 30.0
 """Seconds without as much as a heartbeat after which a stream counts as dead."""
 _NAMES = UUID("5e1b1c3e-7a0f-4f5c-9a52-0d6a5a3f8a11")
@@ -188,7 +187,9 @@ class HoldfastBackend:
                 now = monotonic()
                 away_since = now if away_since is None or heard.last_id > before else away_since
                 if now - away_since > self.options.patience:
-                    raise _trouble(error) from error
+                    raise (
+                        error if isinstance(error, PassingTrouble) else out_of_reach(error)
+                    ) from error
             if result is not None:
                 return result
             wait = FIRST_PAUSE if heard.last_id > before else min(2 * wait, LONGEST_PAUSE)
@@ -216,24 +217,18 @@ class HoldfastBackend:
 
     async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
         """Ask until there is an answer: nothing that is asked here does harm when it is asked twice."""
-        wait, since = FIRST_PAUSE, monotonic()
-        while True:
-            try:
-                with understood():
-                    return await self._ask_once(method, path, body)
-            except (httpx2.TransportError, PassingTrouble) as error:
-                trouble = _trouble(error)
-            if monotonic() - since > self.options.patience:
-                raise trouble
-            await pause(wait)
-            wait = min(2 * wait, LONGEST_PAUSE)
+        return await patiently(self.options.patience, lambda: self._ask_once(method, path, body))
 
     async def _ask_once(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
-        async with self._client.stream(method, path, json=body) as response:
-            answer = await body_of(response)
-            if not response.is_success:
-                raise refusal_in(response.status_code, answer)
-            return answer_in(answer)
+        try:
+            async with self._client.stream(method, path, json=body) as response:
+                answer = await body_of(response)
+            if response.is_success:
+                with understood():
+                    return answer_in(answer)
+        except httpx2.TransportError as error:
+            raise out_of_reach(error) from error
+        raise refusal_in(response.status_code, answer)
 
     @property
     def _client(self) -> httpx2.AsyncClient:
@@ -246,7 +241,3 @@ class HoldfastBackend:
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
             )
         return self._http
-
-
-def _trouble(error: httpx2.TransportError | PassingTrouble) -> PassingTrouble:
-    return error if isinstance(error, PassingTrouble) else out_of_reach(error)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import httpx2
 
 from app.backends.base import BackendError
+from app.backends.patience import PassingTrouble
 from app.domain.json_values import JsonObject, as_object
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -14,10 +15,6 @@ MOST_BYTES = 64 * 1024 * 1024
 UNREACHABLE = "remote_unreachable"
 GARBLED = "remote_garbled"
 _PASSES = (429, 502, 503, 504)
-
-
-class PassingTrouble(BackendError):
-    """The same may work in a moment: it is being deployed, is busy, or out of reach."""
 
 
 async def body_of(response: httpx2.Response) -> bytes:

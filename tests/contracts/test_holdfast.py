@@ -3,21 +3,18 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from app.backends import holdfast_answers
-from app.backends.base import BackendError, Turn
+from app.backends.base import BackendError
 from app.backends.holdfast import HoldfastFactory
-from app.clock import new_id
-from app.domain.backends import BackendResult, Completed
+from app.domain.backends import Completed
 from app.domain.endpoints import Endpoint
-from app.domain.ids import AgentId, MessageId, RunId, ThreadId
-from app.domain.json_values import Json, JsonObject
-from app.domain.messages import Base64Source, Block, Media, Message, Role, Text
+from app.domain.messages import Base64Source, Media, Text
 from tests.support.rough_host import Ready, RoughHost, as_events, as_json, rough_host
+from tests.support.turns import turn_at
 
 pytestmark = pytest.mark.anyio
 
@@ -34,44 +31,8 @@ def finished(response: str, **more: Any) -> dict[str, Any]:
     }
 
 
-@dataclass(slots=True)
-class Heard:
-    said: list[str] = field(default_factory=list)
-
-    async def accepted(self, binding: JsonObject) -> None: ...
-
-    def text(self, delta: str) -> None:
-        self.said.append(delta)
-
-    def starts_over(self, reason: str) -> None: ...
-
-    def activity(self, activity_type: str, content: Json) -> None: ...
-
-    async def room(self) -> None: ...
-
-
-async def turn_at(host: RoughHost, *blocks: Block, patience: float = 5.0) -> BackendResult:
-    """One turn of the agent that lives there."""
-    endpoint = Endpoint(
-        backend="holdfast", url=host.base, target="far", options={"patience": patience}
-    )
-    backend = HoldfastFactory().build(endpoint, {})
-    run_id = RunId(new_id())
-    message = Message(
-        id=MessageId(new_id()), role=Role.USER, content=blocks or (Text("say hello"),)
-    )
-    turn = Turn(
-        agent_id=AgentId("far"),
-        run_id=run_id,
-        thread_id=ThreadId(new_id()),
-        key=f"{run_id}:1",
-        messages=[message],
-        new_messages=[message],
-    )
-    try:
-        return await backend.execute_root(turn, Heard())
-    finally:
-        await backend.aclose()
+def far(host: RoughHost, patience: float = 5.0) -> Endpoint:
+    return Endpoint(backend="holdfast", url=host.base, target="far", options={"patience": patience})
 
 
 @asynccontextmanager
@@ -79,7 +40,7 @@ async def refusing(*answers: Ready, patience: float = 5.0) -> AsyncIterator[Back
     """What a turn there breaks off with."""
     async with rough_host(*answers) as host:
         with pytest.raises(BackendError) as broken:
-            await turn_at(host, patience=patience)
+            await turn_at(HoldfastFactory(), far(host, patience))
         yield broken.value
 
 
@@ -87,7 +48,7 @@ async def test_a_stream_that_is_refused_for_a_while_is_asked_for_again() -> None
     bad_gateway = Ready(b"<html>", 502, "text/html")
     answers = [ACCEPTED, DRAINING, bad_gateway, as_events(finished("hello"))]
     async with rough_host(*answers) as host:
-        result = await turn_at(host)
+        result = await turn_at(HoldfastFactory(), far(host))
         assert (result.status, result.response) == (Completed(), "hello")
         assert [method for method, _ in host.asked] == ["POST", "GET", "GET", "GET"]
 
@@ -129,13 +90,13 @@ async def test_an_answer_without_end_is_left(monkeypatch: pytest.MonkeyPatch) ->
 async def test_an_event_of_several_megabytes_is_heard() -> None:
     long = "x" * 3_000_000
     async with rough_host(ACCEPTED, as_events(finished(long))) as host:
-        assert (await turn_at(host)).response == long
+        assert (await turn_at(HoldfastFactory(), far(host))).response == long
 
 
 async def test_what_is_said_in_pictures_is_passed_on() -> None:
     picture = Media("image", Base64Source("image/png", "iVBORw=="), "dot.png")
     async with rough_host(ACCEPTED, as_events(finished("I see"))) as host:
-        await turn_at(host, Text("what is it?"), picture)
+        await turn_at(HoldfastFactory(), far(host), Text("what is it?"), picture)
         [message] = json.loads(host.bodies[0])["messages"]
         assert message["content"] == [
             {"type": "text", "text": "what is it?"},
