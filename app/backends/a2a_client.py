@@ -104,7 +104,9 @@ class A2ABackend:
                     # It may stream no more, and still answer questions.
                     streams = False
                     continue
-                out_of_reach_since = out_of_reach_since or monotonic()
+                if out_of_reach_since is None:
+                    log.warning("remote_out_of_reach", error=repr(error)[:200])
+                    out_of_reach_since = monotonic()
                 if monotonic() - out_of_reach_since > self.options.patience:
                     raise trouble_of(error) from error
             if not listening.task.is_settled:

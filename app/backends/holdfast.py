@@ -185,6 +185,10 @@ class HoldfastBackend:
             except (httpx2.TransportError, PassingTrouble) as error:
                 result = None
                 now = monotonic()
+                if away_since is None:
+                    log.warning(
+                        "remote_out_of_reach", remote_run_id=run_id, error=repr(error)[:200]
+                    )
                 away_since = now if away_since is None or heard.last_id > before else away_since
                 if now - away_since > self.options.patience:
                     raise (
