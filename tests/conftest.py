@@ -10,7 +10,8 @@ import pytest
 from filelock import FileLock
 
 from app.storage import migrations
-from app.storage.database import Database, DatabaseOptions
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from tests.support.databases import Databases
 

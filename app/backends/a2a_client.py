@@ -23,7 +23,8 @@ from app.backends.a2a_troubles import FINAL, TROUBLE, trouble_of, understood
 from app.backends.base import Abort, BackendError, Turn, Voice
 from app.backends.patience import FIRST_PAUSE, patiently
 from app.clock import pause
-from app.domain.backends import BackendResult, Capabilities, TimedOut
+from app.domain.backends import BackendResult, TimedOut
+from app.domain.capabilities import Capabilities
 from app.domain.endpoints import Endpoint
 from app.domain.json_values import Json
 from app.domain.messages import Base64Source, Media, Message, Text, UrlSource

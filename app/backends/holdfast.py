@@ -28,13 +28,12 @@ from app.backends.holdfast_answers import (
 from app.backends.holdfast_run import RemoteRunHeard
 from app.backends.patience import FIRST_PAUSE, LONGEST_PAUSE, PassingTrouble, patiently
 from app.clock import pause
-from app.domain.backends import (
-    BackendResult,
+from app.domain.backends import BackendResult, TimedOut
+from app.domain.capabilities import (
     Cancellation,
     Capabilities,
     Continuation,
     OutputKind,
-    TimedOut,
     Transcript,
     Waits,
 )

@@ -20,7 +20,7 @@ from app.domain.backends import (
 )
 from app.domain.decisions import Action
 from app.domain.json_values import JsonObject, as_object
-from app.domain.runs import termination_from_json
+from app.domain.terminations import termination_from_json
 from app.domain.tickets import TicketKind
 
 PROGRESS = "remote-run-progress"

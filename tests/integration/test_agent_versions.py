@@ -3,7 +3,8 @@
 import asyncpg
 import pytest
 
-from app.domain.runs import Done, NaturalEnd, RunStatus, Waiting, WaitingReason
+from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
+from app.domain.terminations import NaturalEnd
 from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Gate, in_order, turn
 from app.storage import deliveries, runs

@@ -8,7 +8,7 @@ from app.agents.catalog import load_catalog
 from app.domain.endpoints import Endpoint
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
-from app.wiring import known_backends
+from app.wiring.agents import known_backends
 
 A2A = '[agents.far.endpoint]\nbackend = "a2a"\nurl = "https://far.test"\n'
 HOLDFAST = '[agents.far.endpoint]\nbackend = "holdfast"\nurl = "https://far.test"\ntarget = "far"\n'
