@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MISSED_BEATS = 3
+"""So many heartbeats may be late before anybody believes that a process has died."""
 
 
 class Settings(BaseSettings):
@@ -84,7 +87,10 @@ class Settings(BaseSettings):
         1.0, gt=0, description="How often a process says it is alive."
     )
     heartbeat_timeout: float = Field(
-        10.0, gt=0, description="Silence after which a process's runs are taken over."
+        10.0,
+        gt=0,
+        validate_default=True,
+        description="Silence after which a process's runs are taken over.",
     )
     blocked_timeout: float = Field(
         60.0, gt=0, description="How long a process keeps its runs while its event loop is blocked."
@@ -160,3 +166,12 @@ class Settings(BaseSettings):
         "by default this machine's, at HOLDFAST_PORT.",
     )
     api_key: str | None = Field(None, repr=False, description="API key that they send to it.")
+
+    @field_validator("heartbeat_timeout")
+    @classmethod
+    def _lasts_several_beats(cls, value: float, others: ValidationInfo) -> float:
+        """With less, processes that are alive and well would take each other's runs."""
+        interval = others.data.get("heartbeat_interval")
+        if interval is not None and value < MISSED_BEATS * interval:
+            raise ValueError(f"must be at least {MISSED_BEATS} times HOLDFAST_HEARTBEAT_INTERVAL")
+        return value

@@ -98,6 +98,8 @@ streams_open = Gauge("holdfast_streams_open", "Event streams that clients hold o
 decisions = Counter("holdfast_decisions_total", "Decisions that took effect.", ["action"])
 
 _STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_NOISY = ("a2a", "alembic", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "pgqueuer")
+"""Other libraries that tell at each turn what they do."""
 _SEVERAL_LINES = frozenset({"exception", "stack"})
 
 
@@ -139,7 +141,7 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "asyncio", "alembic", "pgqueuer"):
+    for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
     # In an outage they tell again and again, with tracebacks, what their callers are told anyway.
     logging.getLogger("asyncpg").setLevel(logging.ERROR)

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from app.agents.problems import Problems, choices
 from app.domain.agents import AgentSpec
@@ -73,11 +74,23 @@ class ApproversEntry(Entry):
     quorum: int = Field(default=1, ge=1, le=20)
 
 
+def _bare_address(url: str) -> str:
+    """Nothing but a place: it stands in the events and the state of its agent's runs."""
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not have a password in it; auth_env names the variable of a token")
+    if parts.query or parts.fragment or not url.isprintable() or " " in url:
+        raise ValueError("must be an address without spaces, query or fragment")
+    if parts.port == 0:
+        raise ValueError("must have a port from 1 to 65535")
+    return url
+
+
 class EndpointEntry(Entry):
     """Where an agent lives that somebody else executes. `options` are checked by its backend."""
 
     backend: Name
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+")]
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+"), AfterValidator(_bare_address)]
     target: Name | None = None
     auth_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     timeout: float = Field(default=DEFAULT_TIMEOUT, gt=0, le=86_400)

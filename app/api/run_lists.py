@@ -72,5 +72,5 @@ async def page_of_runs(
         found,
         query.limit,
         show=run_out,
-        cursor=lambda run: cursors.encode(name, run.created_at, run.id),
+        cursor=lambda view: cursors.encode(name, view.run.created_at, view.run.id),
     )

@@ -16,11 +16,12 @@ import httpx
 import structlog
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
 from a2a.types import a2a_pb2 as wire
-from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
 
 from app.backends.a2a_options import CAPABILITIES, A2AOptions
 from app.backends.a2a_task import ASKS, RemoteTask
+from app.backends.a2a_troubles import FINAL, TROUBLE, trouble_of, understood
 from app.backends.base import Abort, BackendError, Turn, Voice
+from app.backends.patience import FIRST_PAUSE, patiently
 from app.clock import pause
 from app.domain.backends import BackendResult, TimedOut
 from app.domain.capabilities import Capabilities
@@ -29,12 +30,7 @@ from app.domain.json_values import Json
 from app.domain.messages import Base64Source, Media, Message, Text, UrlSource
 
 CONNECT_WITHIN = 10.0
-FIRST_PAUSE = 0.1
 PROGRESS = "a2a-task-progress"
-_TROUBLE = (A2AError, httpx.HTTPError)
-"""What the library raises when the remote, or the way there, doesn't do as it should."""
-_FINAL = (TaskNotFoundError, InvalidParamsError)
-"""Asking again won't help."""
 
 log = structlog.get_logger(__name__)
 
@@ -55,33 +51,38 @@ class A2ABackend:
     # --- a turn ---------------------------------------------------------------------------------
 
     async def execute_root(self, turn: Turn, voice: Voice) -> BackendResult:
-
         task = RemoteTask.asked_before(turn.binding or {})
         try:
             async with asyncio.timeout(self.endpoint.timeout) as within:
-                await self._carry_out(turn, voice, task)
+                with understood():
+                    await self._carry_out(turn, voice, task)
+                    return task.result
         except TimeoutError:
             if not within.expired():
                 raise
             reason = f"the remote agent hasn't finished within {self.endpoint.timeout:g} s"
             return BackendResult(status=TimedOut(), status_reason=reason, binding=task.binding)
-        return task.result
 
     async def _carry_out(self, turn: Turn, voice: Voice, task: RemoteTask) -> None:
         listening = _Listening(voice, task, is_accepted=turn.joins)
-        client = await self._connected()
-        if turn.joins:
-            await self._see_through(client, listening)
-            return
-        request = self._request(turn)
-        task.state = "submitted"
+        patience = self.options.patience
+        client = await patiently(patience, self._connected)
+        if not turn.joins:
+            request = self._request(turn)
+            task.state = "submitted"
+            await patiently(patience, lambda: self._send(client, request, listening))
+        await self._see_through(client, listening)
+
+    async def _send(
+        self, client: Client, request: wire.SendMessageRequest, listening: "_Listening"
+    ) -> None:
+        """Begin a turn. What the remote has accepted goes on, whatever becomes of the connection."""
         try:
             await listening.hear(client.send_message(request))
-        except _TROUBLE as error:
+        except TROUBLE as error:
             if not listening.is_accepted:
-                raise _unreachable(error) from error
-            log.info("a2a_stream_broke_off", run_id=turn.run_id, error=repr(error)[:200])
-        await self._see_through(client, listening)
+                raise trouble_of(error) from error
+            log.info("a2a_stream_broke_off", error=repr(error)[:200])
 
     async def _see_through(self, client: Client, listening: "_Listening") -> None:
         """Until the task is settled: by its stream as long as there is one, else by asking."""
@@ -97,29 +98,29 @@ class A2ABackend:
             except NotImplementedError:
                 streams = False
                 continue
-            except _TROUBLE as error:
-                if isinstance(error, _FINAL):
-                    raise _unreachable(error) from error
+            except TROUBLE as error:
+                if isinstance(error, FINAL):
+                    raise trouble_of(error) from error
                 if streams:
                     # It may stream no more, and still answer questions.
                     streams = False
                     continue
-                out_of_reach_since = out_of_reach_since or monotonic()
+                if out_of_reach_since is None:
+                    log.warning("remote_out_of_reach", error=repr(error)[:200])
+                    out_of_reach_since = monotonic()
                 if monotonic() - out_of_reach_since > self.options.patience:
-                    raise _unreachable(error) from error
+                    raise trouble_of(error) from error
             if not listening.task.is_settled:
                 await pause(wait)
                 wait = min(2 * wait, self.options.poll_interval)
 
     async def _ask(self, client: Client, listening: "_Listening") -> None:
-
         request = wire.GetTaskRequest(tenant=self._tenant, id=listening.task.task_id)
         listening.task.take_task(await client.get_task(request))
         await listening.tell()
 
     def _request(self, turn: Turn) -> wire.SendMessageRequest:
         """A task that has asked gets its answer; otherwise there is a new one in the same context."""
-
         binding = turn.binding or {}
         goes_on = binding.get("last_state") in ASKS
         parts = [part for message in turn.new_messages for part in _parts(message)]
@@ -136,21 +137,20 @@ class A2ABackend:
         )
 
     def _subscription(self, task: RemoteTask) -> wire.SubscribeToTaskRequest:
-
         return wire.SubscribeToTaskRequest(tenant=self._tenant, id=task.task_id)
 
     # --- the end of one -------------------------------------------------------------------------
 
     async def abort(self, abort: Abort) -> None:
-
         task_id = (abort.binding or {}).get("task_id")
         if not task_id:
             return
-        client = await self._connected()
-        try:
-            await client.cancel_task(wire.CancelTaskRequest(tenant=self._tenant, id=task_id))
-        except _TROUBLE as error:
-            raise BackendError("remote_abort_failed", _told(error)) from error
+        with understood():
+            client = await self._connected()
+            try:
+                await client.cancel_task(wire.CancelTaskRequest(tenant=self._tenant, id=task_id))
+            except TROUBLE as error:
+                raise trouble_of(error) from error
 
     async def aclose(self) -> None:
         http, self._http, self._client = self._http, None, None
@@ -165,7 +165,6 @@ class A2ABackend:
 
     async def _connected(self) -> Client:
         """A client by the agent's own card, which is read once."""
-
         if self._client is not None:
             return self._client
         if self._http is None:
@@ -186,8 +185,8 @@ class A2ABackend:
             card = await resolver.get_agent_card(self.options.card_path)
             self._keep_at_home(card)
             self._client = ClientFactory(config).create(card)
-        except (*_TROUBLE, ValueError) as error:
-            raise _unreachable(error) from error
+        except TROUBLE as error:
+            raise trouble_of(error, is_read=True) from error
         self._may_stream = self.options.streaming and card.capabilities.streaming
         return self._client
 
@@ -245,7 +244,6 @@ class _Listening:
 
 
 def _parts(message: Message) -> list[wire.Part]:
-
     parts: list[wire.Part] = []
     for block in message.content:
         match block:
@@ -259,12 +257,3 @@ def _parts(message: Message) -> list[wire.Part]:
             case _:
                 continue
     return parts
-
-
-def _unreachable(error: Exception) -> BackendError:
-    code = "remote_task_lost" if isinstance(error, _FINAL) else "remote_unreachable"
-    return BackendError(code, _told(error))
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]

@@ -24,6 +24,7 @@ from app.domain.backends import (
 from app.domain.json_values import Json, JsonObject
 
 BETWEEN_ARTIFACTS = "\n\n"
+_EXACT = 2**53
 _NAMES = {
     wire.TASK_STATE_SUBMITTED: "submitted",
     wire.TASK_STATE_WORKING: "working",
@@ -196,10 +197,22 @@ def _content(part: wire.Part) -> Json:
         case "url":
             return {"url": part.url}
         case "data":
-            data: Json = MessageToDict(part.data)
-            return data
+            return _as_written(MessageToDict(part.data))
         case _:
             return None
+
+
+def _as_written(value: Json) -> Json:
+    """The protocol's numbers are all floats: one without a fraction was written as an integer."""
+    match value:
+        case float() if value.is_integer() and abs(value) <= _EXACT:
+            return int(value)
+        case dict():
+            return {key: _as_written(each) for key, each in value.items()}
+        case list():
+            return [_as_written(each) for each in value]
+        case _:
+            return value
 
 
 def text_of(parts: Iterable[wire.Part]) -> str:

@@ -17,7 +17,16 @@ from pydantic import Field
 
 from app.backends.base import Abort, Backend, BackendError, Turn, Voice
 from app.backends.endpoint_options import EndpointOptions
+from app.backends.holdfast_answers import (
+    MOST_BYTES,
+    answer_in,
+    body_of,
+    out_of_reach,
+    refusal_in,
+    understood,
+)
 from app.backends.holdfast_run import RemoteRunHeard
+from app.backends.patience import FIRST_PAUSE, LONGEST_PAUSE, PassingTrouble, patiently
 from app.clock import pause
 from app.domain.backends import BackendResult, TimedOut
 from app.domain.capabilities import (
@@ -31,6 +40,7 @@ from app.domain.capabilities import (
 from app.domain.decisions import Action, Answer
 from app.domain.endpoints import Endpoint
 from app.domain.json_values import JsonObject
+from app.domain.messages import block_to_json
 
 CAPABILITIES = Capabilities(
     cancellation=Cancellation.REMOTE_ABORT,
@@ -40,7 +50,6 @@ CAPABILITIES = Capabilities(
     transcript=Transcript.INCREMENTAL_USER_MESSAGES,
     output=OutputKind.TEXT_AND_ARTIFACTS,
 )
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 SILENCE = 30.0
 """Seconds without as much as a heartbeat after which a stream counts as dead."""
 _NAMES = UUID("5e1b1c3e-7a0f-4f5c-9a52-0d6a5a3f8a11")
@@ -132,7 +141,8 @@ class HoldfastBackend:
             "run_id": run_id,
             "thread_id": thread_id,
             "messages": [
-                {"role": "user", "content": message.text} for message in turn.new_messages
+                {"role": "user", "content": [block_to_json(block) for block in message.content]}
+                for message in turn.new_messages
             ],
         }
         await self._ask("POST", "/v1/runs", body)
@@ -168,14 +178,21 @@ class HoldfastBackend:
         while True:
             before = heard.last_id
             try:
-                result = await self._listen(run_id, heard)
+                with understood():
+                    result = await self._listen(run_id, heard)
                 away_since = None
-            except httpx2.TransportError as error:
+            except (httpx2.TransportError, PassingTrouble) as error:
                 result = None
                 now = monotonic()
+                if away_since is None:
+                    log.warning(
+                        "remote_out_of_reach", remote_run_id=run_id, error=repr(error)[:200]
+                    )
                 away_since = now if away_since is None or heard.last_id > before else away_since
                 if now - away_since > self.options.patience:
-                    raise BackendError("remote_unreachable", repr(error)[:500]) from error
+                    raise (
+                        error if isinstance(error, PassingTrouble) else out_of_reach(error)
+                    ) from error
             if result is not None:
                 return result
             wait = FIRST_PAUSE if heard.last_id > before else min(2 * wait, LONGEST_PAUSE)
@@ -190,13 +207,12 @@ class HoldfastBackend:
             "GET", f"/v1/runs/{run_id}/events", headers=headers
         ) as response:
             if response.status_code == 200:
-                async for sse in httpx2.EventSource(response):
+                async for sse in httpx2.EventSource(response, MOST_BYTES):
                     if sse.data and (result := await heard.take(sse)) is not None:
                         return result
                 return None
             if response.status_code not in (204, 410):
-                await response.aread()
-                raise _refused(response)
+                raise refusal_in(response.status_code, await body_of(response))
         snapshot = await self._ask("GET", f"/v1/runs/{run_id}/snapshot")
         return heard.take_snapshot(snapshot)
 
@@ -204,23 +220,18 @@ class HoldfastBackend:
 
     async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
         """Ask until there is an answer: nothing that is asked here does harm when it is asked twice."""
-        wait, since = FIRST_PAUSE, monotonic()
-        while True:
-            try:
-                response = await self._client.request(method, path, json=body)
-            except httpx2.TransportError as error:
-                trouble: BackendError = BackendError("remote_unreachable", repr(error)[:500])
-            else:
-                if response.is_success:
-                    answer: JsonObject = response.json()
-                    return answer
-                trouble = _refused(response)
-                if response.status_code not in (429, 502, 503, 504):
-                    raise trouble
-            if monotonic() - since > self.options.patience:
-                raise trouble
-            await pause(wait)
-            wait = min(2 * wait, LONGEST_PAUSE)
+        return await patiently(self.options.patience, lambda: self._ask_once(method, path, body))
+
+    async def _ask_once(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
+        try:
+            async with self._client.stream(method, path, json=body) as response:
+                answer = await body_of(response)
+            if response.is_success:
+                with understood():
+                    return answer_in(answer)
+        except httpx2.TransportError as error:
+            raise out_of_reach(error) from error
+        raise refusal_in(response.status_code, answer)
 
     @property
     def _client(self) -> httpx2.AsyncClient:
@@ -233,15 +244,3 @@ class HoldfastBackend:
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
             )
         return self._http
-
-
-def _refused(response: httpx2.Response) -> BackendError:
-    """A problem of theirs as one of ours, under the same code."""
-    try:
-        problem = response.json()
-        code, detail = str(problem["code"]), str(problem["detail"])
-    except (ValueError, KeyError, TypeError):
-        code, detail = "remote_refused", f"HTTP {response.status_code}"
-    if response.status_code == 404 and code != "ticket_not_found":
-        code = "remote_run_lost" if code == "run_not_found" else code
-    return BackendError(code, detail[:500])

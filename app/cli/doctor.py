@@ -111,7 +111,7 @@ def _endpoint(findings: _Findings, agent: AgentId, endpoint: Endpoint, backends:
     """Nobody is called: whether the agent can be talked to as it is written down."""
     problem = backends.problem(endpoint)
     if problem is None:
-        findings.fine(f"agent {agent}", f"lives elsewhere, reached by {endpoint.backend}")
+        findings.fine(f"agent {agent}", f"lives elsewhere, by {endpoint.backend}; not called now")
     else:
         findings.problem(f"agent {agent}", problem)
 

@@ -101,7 +101,9 @@ def _sentences(error: ValidationError) -> list[str]:
         name = str(one["loc"][0])
         field = Settings.model_fields.get(name)
         meaning = field.description if field is not None and field.description else ""
-        found.append(f"{_variable(name.lower())}: {one['msg']}. It is: {meaning}".strip())
+        found.append(
+            f"{_variable(name.lower())}: {one['msg'].removeprefix('Value error, ')}. It is: {meaning}".strip()
+        )
     return found
 
 

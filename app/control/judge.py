@@ -84,7 +84,11 @@ def find_ticket(all_tickets: Sequence[Ticket], name: str) -> Ticket:
     named = [ticket for ticket in all_tickets if name in (ticket.ticket_id, ticket.key)]
     named = named or [ticket for ticket in all_tickets if name == ticket.call_id]
     if not named:
-        raise NotFound("ticket_not_found", f"This run has no ticket {name!r}.")
+        raise NotFound(
+            "ticket_not_found",
+            f"This run has no ticket {name!r}. One of another run, also of a child's, is answered at "
+            "that run: the ticket's run_id says which.",
+        )
     open_ones = [ticket for ticket in named if ticket.status is TicketStatus.OPEN]
     return (open_ones or named)[-1]
 

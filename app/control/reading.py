@@ -97,10 +97,15 @@ async def run_page(
     *,
     before: tuple[datetime, RunId] | None,
     limit: int,
-) -> list[RunRecord]:
+) -> list[RunView]:
+    """Each with its own tickets; those of its children are shown by the run itself."""
     principal.require(Scope.RUNS_READ)
+    tenant = principal.tenant
     async with desk.database.reading() as connection:
-        return await runs.page(connection, principal.tenant, wanted, before=before, limit=limit)
+        found = await runs.page(connection, tenant, wanted, before=before, limit=limit)
+        waiting = [run.id for run in found if isinstance(run.state, Waiting)]
+        asked = await tickets.open_of_runs(connection, tenant, waiting) if waiting else {}
+    return [RunView(run, tuple(asked.get(run.id, ()))) for run in found]
 
 
 async def snapshot(desk: Desk, principal: Principal, run_id: RunId) -> Snapshot:

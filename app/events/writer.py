@@ -136,11 +136,14 @@ class Writer:
         while True:
             await self._speech.wait()
             self._speech.clear()
-            journals = [journal for journal in self._dirty.values() if not journal.held]
-            self._dirty.clear()
-            taken = [(journal, said) for journal in journals if (said := journal.take())]
-            if taken:
-                await self._flush(taken)
+            await self._flush_dirty()
+
+    async def _flush_dirty(self) -> None:
+        journals = [journal for journal in self._dirty.values() if not journal.held]
+        self._dirty.clear()
+        taken = [(journal, said) for journal in journals if (said := journal.take())]
+        if taken:
+            await self._flush(taken)
 
     async def _flush(self, taken: Sequence[tuple[Journal, list[Said]]]) -> None:
         for journal, _ in taken:
@@ -229,14 +232,17 @@ class Writer:
         while True:
             await self._saving.wait()
             self._saving.clear()
-            saves, self._saves = self._saves, []
-            usual = [save for save in saves if checkpoints.is_hot(save.checkpoint)]
-            for save in saves:
-                if not checkpoints.is_hot(save.checkpoint):
-                    tasks.create_task(self._save_alone(save))
-            if usual:
-                for left in await self._save_together(usual):
-                    tasks.create_task(self._save_alone(left))
+            await self._save_all(tasks)
+
+    async def _save_all(self, tasks: asyncio.TaskGroup) -> None:
+        saves, self._saves = self._saves, []
+        usual = [save for save in saves if checkpoints.is_hot(save.checkpoint)]
+        for save in saves:
+            if not checkpoints.is_hot(save.checkpoint):
+                tasks.create_task(self._save_alone(save))
+        if usual:
+            for left in await self._save_together(usual):
+                tasks.create_task(self._save_alone(left))
 
     async def _save_together(self, saves: Sequence[_Save]) -> list[_Save]:
         """One commit for all; returns what has to go its own way."""

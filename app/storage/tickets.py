@@ -134,6 +134,26 @@ async def unsettled_of_run(connection: Connection, tenant: Tenant, run_id: RunId
     return [ticket for ticket in await of_run(connection, tenant, run_id) if ticket.is_unsettled]
 
 
+async def open_of_runs(
+    connection: Connection, tenant: Tenant, run_ids: Sequence[RunId]
+) -> dict[RunId, list[Ticket]]:
+    """The open tickets of each run that has any, oldest first."""
+    statement = (
+        with_winner()
+        .where(
+            tickets.c.tenant == tenant,
+            tickets.c.run_id.in_(run_ids),
+            tickets.c.status == TicketStatus.OPEN.value,
+        )
+        .order_by(tickets.c.created_at, tickets.c.id)
+    )
+    found: dict[RunId, list[Ticket]] = {}
+    for row in (await connection.execute(statement)).mappings():
+        ticket = ticket_of(row)
+        found.setdefault(ticket.run_id, []).append(ticket)
+    return found
+
+
 async def get(connection: Connection, tenant: Tenant, key: TicketKey) -> Ticket | None:
     statement = with_winner().where(tickets.c.tenant == tenant, tickets.c.id == key)
     row = (await connection.execute(statement)).mappings().one_or_none()

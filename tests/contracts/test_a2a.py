@@ -117,7 +117,7 @@ async def test_one_that_has_lost_the_task_says_so(database_url: str, remotes: Re
 async def test_who_isnt_there_is_out_of_reach(database_url: str, remotes: Remotes) -> None:
     server = await remotes.a2a()
     await server.kill()
-    async with house(database_url, A2ARemote(server, {})) as here:
+    async with house(database_url, A2ARemote(server, {"patience": 0.2})) as here:
         run = await here.start("say hello")
         await run.finished()
         end = await _end_of(run)

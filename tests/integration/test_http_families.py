@@ -153,12 +153,25 @@ async def test_what_a_child_waits_for_shows_on_its_parent(client: Client, agent:
     assert (shown["id"], shown["run_id"]) == (own["id"], child["run_id"])
     listed = (await client.get("/v1/tickets", run_id=child["run_id"]))["items"]
     assert [each["id"] for each in listed] == [own["id"]]
+    answer = {"decisions": [{"ticket_id": own["id"], "action": "approve"}]}
+    refused = await client.http.post(f"/v1/runs/{parent['run_id']}/decisions", json=answer)
+    assert "at that run" in the_problem(refused, 404, "ticket_not_found")["detail"]
     await client.decide(child, "approve")
 
     async def done() -> bool:
         return bool((await client.run(parent["run_id"]))["status"] == "done")
 
     await eventually(done)
+
+
+async def test_lists_show_what_each_of_their_runs_waits_for(client: Client) -> None:
+    parent, child = await asked_below(client, "digger")
+    for path, run in (("/v1/runs", parent), (f"/v1/runs/{parent['run_id']}/children", child)):
+        items = (await client.get(path))["items"]
+        [listed] = [each for each in items if each["run_id"] == run["run_id"]]
+        for key in ("ticket_ids", "tickets"):
+            assert listed["waiting"][key] == run["waiting"][key] != []
+    await client.post(f"/v1/runs/{parent['run_id']}/cancel")
 
 
 async def test_a_task_that_is_cancelled_over_http_takes_its_child_along(client: Client) -> None:

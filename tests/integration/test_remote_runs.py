@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from app.backends.remote_run import REMOTE, binding_of
 from app.domain.backends import OUTPUT_KEY
 from app.domain.errors import Invalid
 from app.domain.inference import InferenceOptions
@@ -131,6 +132,16 @@ async def test_a_cancel_aborts_at_the_remote_and_doesnt_depend_on_it(
         await run.finished()
         assert await _end_of(run) == Cancelled("enough")
         assert [abort.binding for abort in echo.aborts] == [{"task": f"{run.id}:1"}]
+
+
+async def test_what_was_saved_last_stays_when_the_remote_breaks_off(database_url: str) -> None:
+    async with house(database_url, Echo()) as there:
+        run = await there.start("die no route")
+        await run.finished()
+        record = await run.now()
+        kept = (record.run_state or {})["extensions"][REMOTE]
+        assert kept["turn"] == f"{run.id}:1"
+        assert binding_of(record) == {"task": f"{run.id}:1"}
 
 
 async def test_whoever_takes_over_joins_the_turn_that_was_accepted(database_url: str) -> None:

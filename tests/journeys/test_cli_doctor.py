@@ -82,7 +82,7 @@ async def test_an_agent_that_lives_elsewhere_must_have_its_token(tmp_path: Path)
     without = await holdfast("doctor", **settings)
     assert findings(without)["agent far"] == "problem the environment variable FAR_TOKEN isn't set"
     with_token = await holdfast("doctor", **settings, FAR_TOKEN="hunter2")
-    assert findings(with_token)["agent far"] == "ok lives elsewhere, reached by a2a"
+    assert findings(with_token)["agent far"] == "ok lives elsewhere, by a2a; not called now"
     assert "hunter2" not in with_token.out
 
 

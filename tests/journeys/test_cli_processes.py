@@ -44,6 +44,7 @@ def is_one_sentence(failed: Finished, said: str) -> None:
         ({"HOLDFAST_HOST": "0.0.0.0"}, "Without API keys anybody who reaches 0.0.0.0"),
         ({"HOLDFAST_HOST": "192.0.2.1", "HOLDFAST_API_KEYS_FILE": "KEYS"}, "HOLDFAST_HOST"),
         ({"HOLDFAST_API_KEYS_FILE": "/nowhere/keys.toml"}, "/nowhere/keys.toml can't be read"),
+        ({"HOLDFAST_HEARTBEAT_INTERVAL": "4"}, "HOLDFAST_HEARTBEAT_TIMEOUT: must be at least 3"),
         ({"HOLDFAST_PORT": "seventy"}, "HOLDFAST_PORT: Input should be a valid integer"),
         ({"HOLDFAST_ROLE": "worker"}, "run `holdfast worker`"),
         ({"DATABASE_URL": NOWHERE}, "Can't reach Postgres at 127.0.0.1:9/none"),

@@ -36,6 +36,10 @@ def test_a_right_one_is_taken_as_it_stands(tmp_path: Path, text: str) -> None:
     [
         (A2A.replace('"a2a"', '"a2b"'), "backend", "did you mean 'a2a'"),
         (A2A.replace("https://", ""), "url", "should match pattern"),
+        (A2A.replace("far.test", "u:hunter2@far.test"), "url", "must not have a password"),
+        (A2A.replace("far.test", "far.test/?key=hunter2"), "url", "without spaces, query"),
+        (A2A.replace("far.test", "far test"), "url", "without spaces, query"),
+        (A2A.replace("far.test", "far.test:99999"), "url", "out of range"),
         (f"{A2A}timeout = 0", "timeout", "greater than 0"),
         (f"{A2A}timeout = 'long'", "timeout", "valid number"),
         (f"{A2A}auth_env = 'not a name'", "auth_env", "should match pattern"),

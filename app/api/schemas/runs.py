@@ -255,7 +255,10 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
 def _waiting(view: RunView | RunRecord, record: RunRecord, state: Waiting) -> dict[str, Any]:
     tickets = view.open_tickets if isinstance(view, RunView) else ()
     body = waiting_to_json(state.reason, state.message, tickets, record.dispatch_id)
-    if isinstance(view, RunView) and view.tickets_below:
+    if not isinstance(view, RunView):
+        # Nobody has looked for tickets, which isn't the same as that there are none.
+        return {key: body[key] for key in ("reason", "message", "since_dispatch_id")}
+    if view.tickets_below:
         body["tickets_of_children"] = [
             {**ticket_to_json(ticket), "run_id": ticket.run_id} for ticket in view.tickets_below
         ]

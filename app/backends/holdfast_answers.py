@@ -1,0 +1,72 @@
+"""Answers of another Holdfast over HTTP: read within bounds, refusals in our words, and what is none at all."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+
+from app.backends.base import BackendError
+from app.backends.patience import PassingTrouble
+from app.domain.json_values import JsonObject, as_object
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Of one answer, or one event: more than any that this service gives."""
+UNREACHABLE = "remote_unreachable"
+GARBLED = "remote_garbled"
+_PASSES = (429, 502, 503, 504)
+
+
+async def body_of(response: httpx2.Response) -> bytes:
+    pieces, size = [], 0
+    async for piece in response.aiter_bytes():
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise BackendError(
+                GARBLED, f"The remote Holdfast answers with over {MOST_BYTES} bytes."
+            )
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def answer_in(body: bytes) -> JsonObject:
+    answer = as_object(json.loads(body))
+    if answer is None:
+        raise ValueError("the answer is no object")
+    return answer
+
+
+def refusal_in(status: int, body: bytes) -> BackendError:
+    """A problem of theirs as one of ours, under the same code."""
+    try:
+        problem = json.loads(body)
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (ValueError, KeyError, TypeError):
+        code, detail = "remote_refused", f"HTTP {status}"
+    if status == 404 and code == "run_not_found":
+        code = "remote_run_lost"
+    kind = PassingTrouble if status in _PASSES else BackendError
+    return kind(code, f"The remote Holdfast refuses: {detail}"[:500])
+
+
+def out_of_reach(error: httpx2.TransportError) -> PassingTrouble:
+    why = str(error) or type(error).__name__
+    return PassingTrouble(UNREACHABLE, f"The remote Holdfast can't be reached: {why}"[:500])
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Whatever can't be read as an answer of this service isn't one: asking again won't help."""
+    try:
+        yield
+    except (
+        httpx2.SSEError,
+        httpx2.DecodingError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        said = f"The remote doesn't answer as a Holdfast does: {error!r}"
+        raise BackendError(GARBLED, said[:500]) from error

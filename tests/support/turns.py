@@ -1,0 +1,48 @@
+"""One turn of a remote agent, carried out without a run: a backend, and whoever hears it."""
+
+from dataclasses import dataclass, field
+
+from app.backends.base import Factory, Turn
+from app.clock import new_id
+from app.domain.backends import BackendResult
+from app.domain.endpoints import Endpoint
+from app.domain.ids import AgentId, MessageId, RunId, ThreadId
+from app.domain.json_values import Json, JsonObject
+from app.domain.messages import Block, Message, Role, Text
+
+
+@dataclass(slots=True)
+class Heard:
+    """Keeps what a turn has said."""
+
+    said: list[str] = field(default_factory=list)
+
+    async def accepted(self, binding: JsonObject) -> None: ...
+
+    def text(self, delta: str) -> None:
+        self.said.append(delta)
+
+    def starts_over(self, reason: str) -> None: ...
+
+    def activity(self, activity_type: str, content: Json) -> None: ...
+
+    async def room(self) -> None: ...
+
+
+async def turn_at(factory: Factory, endpoint: Endpoint, *blocks: Block) -> BackendResult:
+    """One turn of the agent that lives there."""
+    backend = factory.build(endpoint, {})
+    run_id, content = RunId(new_id()), blocks or (Text("say hello"),)
+    message = Message(id=MessageId(new_id()), role=Role.USER, content=content)
+    turn = Turn(
+        agent_id=AgentId("far"),
+        run_id=run_id,
+        thread_id=ThreadId(new_id()),
+        key=f"{run_id}:1",
+        messages=[message],
+        new_messages=[message],
+    )
+    try:
+        return await backend.execute_root(turn, Heard())
+    finally:
+        await backend.aclose()
