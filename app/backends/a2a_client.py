@@ -20,7 +20,7 @@ from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
 
 from app.backends.a2a_options import CAPABILITIES, A2AOptions
 from app.backends.a2a_task import ASKS, RemoteTask
-from app.backends.base import Abort, BackendError, Turn, Voice
+from app.backends.base import Abort, BackendError, Look, Turn, Voice
 from app.clock import pause
 from app.domain.backends import BackendResult, Capabilities, TimedOut
 from app.domain.endpoints import Endpoint
@@ -139,6 +139,18 @@ class A2ABackend:
         return wire.SubscribeToTaskRequest(tenant=self._tenant, id=task.task_id)
 
     # --- the end of one -------------------------------------------------------------------------
+
+    async def asked_now(self, look: Look) -> frozenset[str]:
+        """A task asks one thing at a time, which has no name there."""
+
+        client = await self._connected()
+        request = wire.GetTaskRequest(tenant=self._tenant, id=look.binding.get("task_id", ""))
+        task = RemoteTask()
+        try:
+            task.take_task(await client.get_task(request))
+        except _TROUBLE as error:
+            raise _unreachable(error) from error
+        return look.questions if task.state in ASKS else frozenset()
 
     async def abort(self, abort: Abort) -> None:
 

@@ -2,6 +2,7 @@
 
 A turn is a run there, under an id that follows from the turn: however often it is started, there is one.
 Its events are followed by their numbers, over every cut; what it asks is asked here, and answered there.
+So is what runs below it ask, to which it has given work; while these get on by themselves, so does the turn.
 """
 
 import asyncio
@@ -15,8 +16,9 @@ import httpx2
 import structlog
 from pydantic import Field
 
-from app.backends.base import Abort, Backend, BackendError, Turn, Voice
+from app.backends.base import Abort, Backend, BackendError, Look, Turn, Voice
 from app.backends.endpoint_options import EndpointOptions
+from app.backends.holdfast_questions import Asker, asker_of, questions_of
 from app.backends.holdfast_run import RemoteRunHeard
 from app.clock import pause
 from app.domain.backends import (
@@ -42,6 +44,8 @@ CAPABILITIES = Capabilities(
     output=OutputKind.TEXT_AND_ARTIFACTS,
 )
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+LOOK_AGAIN = 1.0
+"""Seconds after which a run that rests is looked at again: what is asked far below it isn't in its stream."""
 SILENCE = 30.0
 """Seconds without as much as a heartbeat after which a stream counts as dead."""
 _NAMES = UUID("5e1b1c3e-7a0f-4f5c-9a52-0d6a5a3f8a11")
@@ -96,7 +100,7 @@ class HoldfastBackend:
                 if not turn.joins:
                     binding = await self._begin(turn)
                     await voice.accepted(binding)
-                heard.last_id = binding["after"]
+                heard.go_on_from(binding["after"])
                 result = await self._follow(binding["run_id"], heard)
         except TimeoutError:
             if not within.expired():
@@ -104,6 +108,11 @@ class HoldfastBackend:
             reason = f"the remote agent hasn't finished within {self.endpoint.timeout:g} s"
             result = BackendResult(status=TimedOut(), status_reason=reason)
         return heard.bound(result, binding)
+
+    async def asked_now(self, look: Look) -> frozenset[str]:
+        run = await self._ask("GET", f"/v1/runs/{look.binding['run_id']}")
+        asked = questions_of(run) if run["status"] == "waiting" else ()
+        return frozenset(each.question.name for each in asked)
 
     async def abort(self, abort: Abort) -> None:
         run_id = (abort.binding or {}).get("run_id")
@@ -121,9 +130,8 @@ class HoldfastBackend:
     async def _begin(self, turn: Turn) -> JsonObject:
         if turn.answers and turn.binding is not None:
             for each in turn.answers:
-                await self._decide(
-                    turn.binding["run_id"], each.question, each.decision_id, each.answer
-                )
+                asker = asker_of(turn.binding, each.question)
+                await self._decide(asker, each.decision_id, each.answer)
             return turn.binding
         there = f"{self.endpoint.url} {self.endpoint.target}"
         run_id = str(uuid5(_NAMES, f"{turn.key} {there}"))
@@ -139,27 +147,23 @@ class HoldfastBackend:
         await self._ask("POST", "/v1/runs", body)
         return {"run_id": run_id, "thread_id": thread_id, "after": 0}
 
-    async def _decide(
-        self, run_id: str, question: str, decision_id: str, answer: Answer | None
-    ) -> None:
+    async def _decide(self, asker: Asker, decision_id: str, answer: Answer) -> None:
         """Pass an answer on; one that comes too late there has been given by somebody else."""
-        if answer is None:
-            return
         decision: dict[str, Any] = {
-            "ticket_id": question,
+            "ticket_id": asker.ticket_id,
             "decision_id": decision_id,
             "action": answer.action.value,
             "reason": answer.reason,
         }
-        if answer.action in (Action.RESPOND, Action.APPROVE, Action.CANCEL):
+        if answer.action in (Action.RESPOND, Action.CANCEL):
             decision["result"] = answer.result
         body = {"decisions": [{key: value for key, value in decision.items() if value is not None}]}
         try:
-            await self._ask("POST", f"/v1/runs/{run_id}/decisions", body)
+            await self._ask("POST", f"/v1/runs/{asker.run_id}/decisions", body)
         except BackendError as error:
             if error.code not in _ANSWERED_BEFORE:
                 raise
-            log.warning("remote_answer_too_late", run_id=run_id, code=error.code)
+            log.warning("remote_answer_too_late", run_id=asker.run_id, code=error.code)
 
     # --- following it ---------------------------------------------------------------------------
 
@@ -170,6 +174,8 @@ class HoldfastBackend:
             before = heard.last_id
             try:
                 result = await self._listen(run_id, heard)
+                if result is None and heard.rests:
+                    result = heard.take_view(await self._ask("GET", f"/v1/runs/{run_id}"))
                 away_since = None
             except httpx2.TransportError as error:
                 result = None
@@ -183,21 +189,31 @@ class HoldfastBackend:
             await pause(wait)
 
     async def _listen(self, run_id: str, heard: RemoteRunHeard) -> BackendResult | None:
-        """One connection to its stream; what it came to, if it came to that."""
+        """One connection to its stream, for as long as it executes; what it came to, if it has ended."""
         headers = {"Accept": "text/event-stream"}
         if heard.last_id:
             headers["Last-Event-ID"] = str(heard.last_id)
-        async with self._client.stream(
-            "GET", f"/v1/runs/{run_id}/events", headers=headers
-        ) as response:
-            if response.status_code == 200:
-                async for sse in httpx2.EventSource(response):
-                    if sse.data and (result := await heard.take(sse)) is not None:
-                        return result
-                return None
-            if response.status_code not in (204, 410):
-                await response.aread()
-                raise _refused(response)
+        try:
+            async with (
+                asyncio.timeout(LOOK_AGAIN if heard.rests else None) as within,
+                self._client.stream(
+                    "GET", f"/v1/runs/{run_id}/events", headers=headers
+                ) as response,
+            ):
+                if response.status_code == 200:
+                    async for sse in httpx2.EventSource(response):
+                        if sse.data and (result := await heard.take(sse)) is not None:
+                            return result
+                        if heard.is_to_be_looked_at:
+                            return None
+                        if not heard.rests:
+                            within.reschedule(None)
+                    return None
+                if response.status_code not in (204, 410):
+                    await response.aread()
+                    raise _refused(response)
+        except TimeoutError:
+            return None
         snapshot = await self._ask("GET", f"/v1/runs/{run_id}/snapshot")
         return heard.take_snapshot(snapshot)
 

@@ -132,6 +132,7 @@ class RemoteRun:
         said: Sequence[AgentEvent] = (),
         applied: Sequence[TicketKey] = (),
         opened: Sequence[Ticket] = (),
+        void: Sequence[TicketKey] = (),
     ) -> CheckpointAnswer:
         """Commit where the run stands, together with all that it has said."""
         record = self.record
@@ -170,6 +171,7 @@ class RemoteRun:
                 thread_state=None if thread_state == self.thread_state else thread_state,
                 opened=tuple(opened),
                 applied=tuple(applied),
+                void=tuple(void),
                 said=tuple(events),
                 parent_run_id=record.lineage.parent_run_id,
             )
@@ -181,7 +183,8 @@ class RemoteRun:
             self.in_step = self.in_step and not completes_step
             self.thread_state = thread_state
             self._revision += 1
-            self.tickets = [t for t in (*self.tickets, *opened) if t.key not in applied]
+            settled = {*applied, *void}
+            self.tickets = [t for t in (*self.tickets, *opened) if t.key not in settled]
         if not isinstance(answer, DecidedMeanwhile):
             self.unread_inputs = answer.unread_inputs
         return answer

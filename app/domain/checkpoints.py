@@ -48,6 +48,8 @@ class Checkpoint:
     calls_settled: bool = False
     opened: tuple[Ticket, ...] = ()
     applied: tuple[TicketKey, ...] = ()
+    void: tuple[TicketKey, ...] = ()
+    """Questions that nobody needs to answer any more."""
     tasks: tuple[NewTask, ...] = ()
     said: tuple[Said, ...] = ()
     parent_run_id: RunId | None = None
@@ -77,7 +79,8 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class DecidedMeanwhile:
-    """Nothing was written: the run was about to wait for a ticket that has been decided by now."""
+    """Nothing was written: the run was about to wait for a ticket that has been decided by now, or to take
+    one back."""
 
 
 @dataclass(frozen=True, slots=True)

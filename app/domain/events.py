@@ -84,7 +84,8 @@ class TicketExpired:
 
 @dataclass(frozen=True, slots=True)
 class TicketVoid:
-    """Nobody needs to answer any more. Only the inbox says it: the run is done."""
+    """Nobody needs to answer any more: a remote agent was answered elsewhere. Of a run that is done only the
+    inbox says it."""
 
     event_type: ClassVar[str] = "ticket_void"
     id: str
@@ -343,6 +344,7 @@ AgentEvent: TypeAlias = (
     | TicketVoted
     | TicketReminder
     | TicketExpired
+    | TicketVoid
     | CancelRequested
     | RollbackRequested
     | RolledBack
@@ -394,6 +396,7 @@ CONTROL_EVENTS = frozenset(
         TicketVoted,
         TicketReminder,
         TicketExpired,
+        TicketVoid,
         CancelRequested,
         RollbackRequested,
         RolledBack,
@@ -412,6 +415,7 @@ TICKET_EVENTS = frozenset(
         TicketVoted,
         TicketReminder,
         TicketExpired,
+        TicketVoid,
         CancelRequested,
     )
 )

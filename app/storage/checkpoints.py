@@ -63,7 +63,7 @@ EXECUTING: Collection[RunStatus] = frozenset({RunStatus.RUNNING})
 
 def is_hot(checkpoint: Checkpoint) -> bool:
     """Whether the one-statement way may be tried: nothing is opened, no end but the usual one."""
-    if checkpoint.opened or checkpoint.tasks:
+    if checkpoint.opened or checkpoint.void or checkpoint.tasks:
         return False
     match checkpoint.state:
         case Running():
@@ -94,11 +94,14 @@ async def save(
         or (checkpoint.messages and thread.next_message_seq != checkpoint.next_seq)
     ):
         return NotOurs()
-    if _waits_for_answers(checkpoint) and await _was_answered(connection, checkpoint):
+    if (_waits_for_answers(checkpoint) or checkpoint.void) and await _was_answered(
+        connection, checkpoint
+    ):
         return DecidedMeanwhile()
     if not _may_rest(checkpoint, record):
         return Unsettled(record.unread_inputs, record.open_tasks)
     await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
+    await tickets.void(connection, checkpoint.tenant, checkpoint.run_id, checkpoint.void)
     await tickets.open_all(connection, checkpoint.tenant, checkpoint.opened)
     await _send_errands(connection, checkpoint)
     await messages.append(

@@ -18,8 +18,10 @@ from app.domain.runs import (
     Waiting,
     WaitingReason,
 )
-from app.domain.tickets import TicketKind
+from app.domain.tickets import TicketKind, TicketStatus
 from app.llm.scripted import in_order
+from app.storage import deliveries
+from app.storage.runs import RunKey
 from tests.support.echo_backend import Echo
 from tests.support.house import Replica, Run, of_type, replica, texts_of, types_of
 
@@ -115,6 +117,37 @@ async def test_what_the_remote_waits_for_is_a_ticket_and_the_answer_its_next_tur
         assert echo.turns[-1].is_continuation
         assert echo.turns[-1].binding == {"task": echo.turns[0].key}
         assert [ticket.applied_at is not None for ticket in await run.tickets()] == [True]
+
+
+async def test_a_remote_that_was_answered_elsewhere_is_joined_where_it_is(
+    database_url: str,
+) -> None:
+    echo = Echo()
+    async with house(database_url, echo) as there:
+        run = await there.start("ask which one?")
+        await run.finished()
+        echo.was_answered = True
+        said = await run.ended()
+        [ticket] = await run.tickets()
+    assert ticket.status is TicketStatus.VOID
+    assert [event["id"] for event in of_type(said, "ticket_void")] == [ticket.key]
+    assert [(turn.joins, len(turn.new_messages)) for turn in echo.turns] == [(False, 1), (True, 0)]
+
+
+async def test_a_run_that_is_woken_for_nothing_goes_back_to_rest(database_url: str) -> None:
+    echo = Echo()
+    async with house(database_url, echo) as there:
+        run = await there.start("ask which one?")
+        await run.finished()
+        record = await run.now()
+        async with there.database.transaction() as connection:
+            key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
+            await deliveries.enqueue(connection, key)
+        await run.finished(2)
+        assert isinstance((await run.now()).state, Waiting)
+        [ticket] = await run.tickets()
+        assert ticket.status is TicketStatus.OPEN
+    assert len(echo.turns) == 1
 
 
 async def test_artifacts_are_kept_in_the_state_of_the_run(database_url: str) -> None:

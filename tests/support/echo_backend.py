@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.agents.catalog import Catalog
-from app.backends.base import Abort, Backend, BackendError, Turn, Voice
+from app.backends.base import Abort, Backend, BackendError, Look, Turn, Voice
 from app.backends.registry import Backends
 from app.domain.agents import AgentSpec
 from app.domain.backends import (
@@ -49,6 +49,8 @@ class Echo:
     capabilities: Capabilities = ECHO
     turns: list[Turn] = field(default_factory=list)
     aborts: list[Abort] = field(default_factory=list)
+    was_answered: bool = False
+    """Somebody else has given the answer that it waits for."""
     abort_fails: bool = False
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
     """A turn hangs."""
@@ -91,6 +93,9 @@ class Echo:
         await self.released.wait()
         voice.text("here")
         return _said("still here")
+
+    async def asked_now(self, look: Look) -> frozenset[str]:
+        return frozenset() if self.was_answered else look.questions
 
     async def abort(self, abort: Abort) -> None:
         self.aborts.append(abort)
