@@ -215,6 +215,31 @@ async def test_a_remote_that_has_its_work_done_by_others_is_waited_for(
     assert done["final_output"] == chief["final_output"]
 
 
+async def test_what_others_ask_who_work_for_a_remote_is_answered_here_though_servers_die(
+    here: tuple[Deployment, Deployment], elsewhere: Deployment
+) -> None:
+    first, second = here
+    work = f"CALL risky {json.dumps({'what': 'the deed'})}"
+    async with first.server.client() as client:
+        give = f"CALL agent_run_quick {json.dumps({'prompt': work})}"
+        run = await client.start("chief", give)
+    await first.kill()
+    async with second.server.client() as client:
+
+        async def asked() -> Record | None:
+            waiting = (await client.run(run["run_id"]))["waiting"]
+            return None if waiting is None else waiting["tickets"][0]
+
+        ticket = await eventually(asked)
+        await elsewhere.kill()
+        decision = {"ticket_id": ticket["ticket_id"], "action": "approve"}
+        await client.post(f"/v1/runs/{run['run_id']}/decisions", {"decisions": [decision]})
+        await elsewhere.start_again()
+        done = await ended(client, run["run_id"])
+    assert (ticket["tool_name"], ticket["arguments"]) == ("risky", {"what": "the deed"})
+    assert "did the deed" in done["final_output"]
+
+
 # --- a family over two servers --------------------------------------------------------------------
 
 
