@@ -72,7 +72,8 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """A turn that nobody wants any more."""
+    """A turn that nobody wants any more. Without a binding, or with one of a turn before it, nobody knows
+    whether the remote has got it."""
 
     agent_id: AgentId
     run_id: RunId

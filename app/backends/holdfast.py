@@ -49,6 +49,7 @@ LOOK_AGAIN = 1.0
 SILENCE = 30.0
 """Seconds without as much as a heartbeat after which a stream counts as dead."""
 _NAMES = UUID("5e1b1c3e-7a0f-4f5c-9a52-0d6a5a3f8a11")
+_LOST = "remote_run_lost"
 _ANSWERED_BEFORE = ("ticket_already_decided", "ticket_expired", "ticket_void", "ticket_not_found")
 
 log = structlog.get_logger(__name__)
@@ -115,10 +116,16 @@ class HoldfastBackend:
         return frozenset(each.question.name for each in asked)
 
     async def abort(self, abort: Abort) -> None:
-        run_id = (abort.binding or {}).get("run_id")
-        if run_id is not None:
-            body = {"reason": "The run that this one was started for is over."}
-            await self._ask("POST", f"/v1/runs/{run_id}/cancel", body)
+        """The run that is known of, and the one that the turn has begun there, if it has."""
+        bound, begun = (abort.binding or {}).get("run_id"), self._named(abort.key)
+        body = {"reason": "The run that this one was started for is over."}
+        for run_id in dict.fromkeys((bound, begun)):
+            try:
+                if run_id is not None:
+                    await self._ask("POST", f"/v1/runs/{run_id}/cancel", body)
+            except BackendError as error:
+                if error.code != _LOST or run_id == bound:
+                    raise
 
     async def aclose(self) -> None:
         http, self._http = self._http, None
@@ -133,9 +140,7 @@ class HoldfastBackend:
                 asker = asker_of(turn.binding, each.question)
                 await self._decide(asker, each.decision_id, each.answer)
             return turn.binding
-        there = f"{self.endpoint.url} {self.endpoint.target}"
-        run_id = str(uuid5(_NAMES, f"{turn.key} {there}"))
-        thread_id = str(uuid5(_NAMES, f"{turn.thread_id} {there}"))
+        run_id, thread_id = self._named(turn.key), self._named(turn.thread_id)
         body = {
             "agent_id": self.endpoint.target,
             "run_id": run_id,
@@ -146,6 +151,10 @@ class HoldfastBackend:
         }
         await self._ask("POST", "/v1/runs", body)
         return {"run_id": run_id, "thread_id": thread_id, "after": 0}
+
+    def _named(self, what: str) -> str:
+        """What something of ours is called there: always the same."""
+        return str(uuid5(_NAMES, f"{what} {self.endpoint.url} {self.endpoint.target}"))
 
     async def _decide(self, asker: Asker, decision_id: str, answer: Answer) -> None:
         """Pass an answer on; one that comes too late there has been given by somebody else."""
@@ -260,5 +269,5 @@ def _refused(response: httpx2.Response) -> BackendError:
     except (ValueError, KeyError, TypeError):
         code, detail = "remote_refused", f"HTTP {response.status_code}"
     if response.status_code == 404 and code != "ticket_not_found":
-        code = "remote_run_lost" if code == "run_not_found" else code
+        code = _LOST if code == "run_not_found" else code
     return BackendError(code, detail[:500])

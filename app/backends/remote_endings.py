@@ -96,6 +96,8 @@ async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> Finished | None
         reason=result.status_reason or durable(result.status, termination).reason,
         completes_step=True,
         applied=outcome.applied,
+        # Nobody will fetch what it is still at.
+        tells_remote=isinstance(result.status, TimedOut),
         finish=finish_at_end(run.record, termination, _shown(outcome, termination)),
     )
     if isinstance(answer, Saved):
@@ -105,7 +107,8 @@ async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> Finished | None
 
 
 async def end(run: RemoteRun, termination: Termination) -> Finished:
-    """Finish without another word of the remote's; what it had said so far is in the events."""
+    """Finish without another word of the remote's; what it had said so far is in the events. It is told
+    afterwards: who stops an agent isn't kept waiting by somebody else's server."""
     kept = durable(status_of_termination(termination), termination)
     shown = {"response": "", "status": kept.label, "status_reason": kept.reason}
     await run.save(
@@ -113,6 +116,7 @@ async def end(run: RemoteRun, termination: Termination) -> Finished:
         reason=kept.reason,
         completes_step=run.in_step,
         applied=[ticket.key for ticket in run.tickets if ticket.status is not TicketStatus.OPEN],
+        tells_remote=run.in_step or run.turn is not None,
         finish=finish_at_end(run.record, termination, shown),
     )
     return Finished(termination)

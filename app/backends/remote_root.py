@@ -9,7 +9,6 @@ a run that is woken because the remote doesn't wait for the same any more: someb
 
 from typing import assert_never
 
-from app.backends.aborting import abort_turn
 from app.backends.base import Backend
 from app.backends.remote_endings import end, take_back, wait_on
 from app.backends.remote_run import RemoteRun
@@ -31,7 +30,6 @@ async def advance_remote(run: RemoteRun, backend: Backend) -> Ending:
     except Interrupted as interrupted:
         match interrupted.wish:
             case Wish.CANCEL:
-                await abort_turn(backend, run.record, run.turn_key, run.binding)
                 return await end(run, Cancelled(run.interruption.reason))
             case Wish.HAND_OVER:
                 return HandedOver()
@@ -79,8 +77,7 @@ def _begin(run: RemoteRun) -> None:
         run.say(StreamReset("takeover"))
 
 
-async def write_off_remote(run: RemoteRun, backend: Backend, code: str, detail: str) -> Finished:
+async def write_off_remote(run: RemoteRun, code: str, detail: str) -> Finished:
     """End a claimed run without another try."""
     _begin(run)
-    await abort_turn(backend, run.record, run.turn_key, run.binding)
     return await end(run, Failed(code, detail))

@@ -6,12 +6,11 @@ from time import monotonic
 import structlog
 
 from app import telemetry
-from app.backends.aborting import abort_turn
 from app.backends.base import Backend, BackendError, Turn
 from app.backends.remote_endings import TurnOutcome, end, settle
 from app.backends.remote_questions import answer_as_message, answer_to_remote
 from app.backends.remote_run import RemoteRun
-from app.domain.backends import BackendResult, Completed, TimedOut
+from app.domain.backends import BackendResult, Completed
 from app.domain.events import (
     ActivitySnapshot,
     InferenceComplete,
@@ -85,10 +84,6 @@ async def take_turn(
         return await end(run, Failed(error.code, error.detail))
     finally:
         run.interruption.leave_freely(False)
-    if isinstance(result.status, TimedOut):
-        # Nobody will fetch what it is still at.
-        run.binding = result.binding or run.binding
-        await abort_turn(backend, run.record, run.turn_key, run.binding)
     telemetry.steps.labels(run.spec.id).inc()
     if not goes_on_there:
         run.told = run.next_seq - 1

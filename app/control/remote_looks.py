@@ -8,7 +8,7 @@ import asyncio
 
 import structlog
 
-from app.backends.remote_run import binding_of
+from app.backends.remote_run import accepted_turn
 from app.backends.remote_standing import settled_elsewhere
 from app.control.desk import Desk
 from app.domain.ids import RunId, Tenant
@@ -51,7 +51,8 @@ async def _look_at_run(desk: Desk, tenant: Tenant, run_id: RunId) -> bool:
     if not isinstance(agent, RemoteAgent) or agent.spec.endpoint is None:
         return False
     backend = desk.backends.of(agent.spec.endpoint)
-    if await settled_elsewhere(backend, run_id, binding_of(record), unsettled) is None:
+    turn = accepted_turn(record)
+    if turn is None or await settled_elsewhere(backend, run_id, turn.binding, unsettled) is None:
         return False
     return await _wake(desk, record)
 

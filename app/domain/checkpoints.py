@@ -52,6 +52,8 @@ class Checkpoint:
     """Questions that nobody needs to answer any more."""
     tasks: tuple[NewTask, ...] = ()
     said: tuple[Said, ...] = ()
+    tells_remote: bool = False
+    """The agent lives elsewhere, and has to be told that nobody wants its work any more."""
     parent_run_id: RunId | None = None
     """The run that is told when this one ends or rests."""
 

@@ -16,6 +16,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved, Unsettled
 from app.domain.children import work_from_json
+from app.domain.errands import AbortRemote
 from app.domain.events import RolledBack
 from app.domain.json_values import storable
 from app.domain.runs import (
@@ -63,7 +64,7 @@ EXECUTING: Collection[RunStatus] = frozenset({RunStatus.RUNNING})
 
 def is_hot(checkpoint: Checkpoint) -> bool:
     """Whether the one-statement way may be tried: nothing is opened, no end but the usual one."""
-    if checkpoint.opened or checkpoint.void or checkpoint.tasks:
+    if checkpoint.opened or checkpoint.void or checkpoint.tasks or checkpoint.tells_remote:
         return False
     match checkpoint.state:
         case Running():
@@ -138,13 +139,17 @@ async def save(
 
 
 async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:
-    """What other runs have to have done about this commit: children begin and end with their parents."""
+    """What others have to have done about this commit: children begin and end with their parents, and a
+    remote agent stops when its run does."""
     for ticket in checkpoint.opened:
         if ticket.kind is TicketKind.CHILD:
             work = work_from_json(ticket.evidence or {})
             await children.start(connection, checkpoint.tenant, checkpoint.run_id, work)
     if isinstance(checkpoint.state, Done):
         await children.cancel_all(connection, checkpoint.tenant, checkpoint.run_id)
+    if checkpoint.tells_remote:
+        told = AbortRemote(tenant=checkpoint.tenant, run_id=checkpoint.run_id)
+        await deliveries.enqueue_errand(connection, told)
     if checkpoint.parent_run_id is not None and not isinstance(checkpoint.state, Running):
         await children.tell_parent(
             connection, checkpoint.tenant, checkpoint.parent_run_id, checkpoint.run_id

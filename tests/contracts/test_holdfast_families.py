@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from app.backends.base import Abort
+from app.backends.remote_run import turn_key
 from app.domain.decisions import EXPIRED
 from app.domain.runs import Cancelled, Done, Running, Waiting
 from app.domain.tickets import Ticket, TicketStatus
@@ -202,3 +204,24 @@ async def test_a_question_that_nobody_answers_in_time_here_is_denied_there(
         assert not await tickets_there(there)
     assert EXPIRED in said[-1]["result"]["response"]
     assert len(of_type(said, "ticket_opened")) == 1
+
+
+async def test_a_run_there_can_be_stopped_by_the_name_of_its_turn_alone(
+    database_url: str, there: HoldfastRemote
+) -> None:
+    async with house(database_url, there, "far") as here:
+        run = await here.start("hang")
+        await there.hanging()
+        endpoint = here.catalog.agents[run.record.agent_id].endpoint
+        assert endpoint is not None
+        for key in (turn_key(run.id, 0), turn_key(run.id, 7)):
+            unheard = Abort(
+                agent_id=run.record.agent_id,
+                run_id=run.id,
+                thread_id=run.thread_id,
+                key=key,
+                binding=None,
+            )
+            await there.backends.of(endpoint).abort(unheard)
+        await run.ended()
+    assert await there.aborts() == 1

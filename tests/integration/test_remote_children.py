@@ -105,6 +105,11 @@ async def test_a_cancel_of_the_parent_is_told_to_the_remote(database_url: str) -
         state = (await child.now()).state
         assert isinstance(state, Done)
         assert isinstance(state.termination, Cancelled)
+
+        async def told() -> bool:
+            return bool(echo.aborts)
+
+        await eventually(told)
     assert len(echo.aborts) == 1
 
 

@@ -8,6 +8,7 @@ import pytest
 from app.domain.backends import OUTPUT_KEY
 from app.domain.errors import Invalid
 from app.domain.inference import InferenceOptions
+from app.domain.json_values import JsonObject
 from app.domain.runs import (
     Cancelled,
     Done,
@@ -22,6 +23,7 @@ from app.domain.tickets import TicketKind, TicketStatus
 from app.llm.scripted import in_order
 from app.storage import deliveries
 from app.storage.runs import RunKey
+from tests.support.conditions import eventually
 from tests.support.echo_backend import Echo
 from tests.support.house import Replica, Run, of_type, replica, texts_of, types_of
 
@@ -171,7 +173,47 @@ async def test_a_cancel_aborts_at_the_remote_and_doesnt_depend_on_it(
         await run.cancel("enough")
         await run.finished()
         assert await _end_of(run) == Cancelled("enough")
-        assert [abort.binding for abort in echo.aborts] == [{"task": f"{run.id}:1"}]
+        assert await aborted(echo) == [(f"{run.id}:1", {"task": f"{run.id}:1"})]
+
+
+@pytest.mark.parametrize(
+    "words, code", [("break", "internal_error"), ("lose the way", "remote_unreachable")]
+)
+async def test_a_run_that_ends_without_its_remote_tells_it(
+    database_url: str, words: str, code: str
+) -> None:
+    echo = Echo()
+    async with house(database_url, echo) as there:
+        run = await there.start(words)
+        await run.finished()
+        end = await _end_of(run)
+        assert isinstance(end, Failed)
+        assert end.code == code
+        assert await aborted(echo) == [(f"{run.id}:1", {"task": f"{run.id}:1"})]
+
+
+async def test_a_turn_that_may_have_got_there_is_told_to_stop_though_nobody_heard_so(
+    database_url: str,
+) -> None:
+    echo = Echo()
+    async with house(database_url, echo) as there:
+        first = await there.start("say hello")
+        await first.finished()
+        run = await there.start("hang unheard", thread_id=first.thread_id)
+        await echo.hanging.wait()
+        await run.cancel("enough")
+        await run.finished()
+        assert await _end_of(run) == Cancelled("enough")
+        assert await aborted(echo) == [(f"{run.id}:1", None)]
+
+
+async def aborted(echo: Echo) -> list[tuple[str, JsonObject | None]]:
+    """What the remote was told to stop, once it was told anything."""
+    return await eventually(lambda: _aborts_of(echo))
+
+
+async def _aborts_of(echo: Echo) -> list[tuple[str, JsonObject | None]]:
+    return [(abort.key, abort.binding) for abort in echo.aborts]
 
 
 async def test_whoever_takes_over_joins_the_turn_that_was_accepted(database_url: str) -> None:

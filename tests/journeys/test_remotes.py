@@ -24,6 +24,8 @@ pytestmark = pytest.mark.anyio
 BOUND = 25.0
 """Seconds within which a cancel settles a whole tree, also when a server has just died; a few on a machine
 that isn't busy."""
+AT_ONCE = 8.0
+"""Seconds for a cancel that nobody has to agree to; less than one, on a machine that isn't busy."""
 Record = dict[str, Any]
 
 
@@ -154,6 +156,30 @@ async def test_a_remote_that_is_stopped_for_a_while_isnt_asked_again(
     there = await runs_of(elsewhere.server)
     assert len(there) == before + 1
     assert done["final_output"] == there[0]["final_output"]
+
+
+async def test_a_cancel_doesnt_wait_for_a_remote_that_is_stopped_and_is_told_to_it_later(
+    here: tuple[Deployment, Deployment], elsewhere: Deployment
+) -> None:
+    async with here[0].server.client() as client:
+        run = await client.start("endless", "go on and on")
+        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+            await stream.until("text_delta")
+        elsewhere.server.process.send_signal(signal.SIGSTOP)
+        try:
+            began = monotonic()
+            await client.post(f"/v1/runs/{run['run_id']}/cancel", status=202)
+            done = await ended(client, run["run_id"])
+            took = monotonic() - began
+        finally:
+            elsewhere.server.process.send_signal(signal.SIGCONT)
+    assert done["outcome"] == "cancelled"
+    assert took < AT_ONCE, f"{took:.1f} s"
+
+    async def stopped() -> bool:
+        return bool((await runs_of(elsewhere.server))[0]["outcome"] == "cancelled")
+
+    await eventually(stopped)
 
 
 async def _is_overdue(database_url: str) -> None:

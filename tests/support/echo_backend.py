@@ -2,7 +2,8 @@
 
 `say <text>` answers, word by word; `ask <question>` and `login <where>` wait for somebody, and the answer
 is echoed; `fail <why>`, `cancelled` and `slow` end in their way; `hang` accepts the turn and never ends;
-`make <text>` makes an artifact; `die <why>` can't carry out the turn at all.
+`make <text>` makes an artifact; `die <why>` and `lose <what>` can't carry out the turn to its end; `break` is
+a defect of the backend; `hang unheard` hangs before it has accepted anything.
 """
 
 import asyncio
@@ -74,6 +75,8 @@ class Echo:
     async def execute_root(self, turn: Turn, voice: Voice) -> BackendResult:
         self.turns.append(turn)
         words = "\n".join(message.text for message in turn.new_messages)
+        if words == "hang unheard":
+            return await self._speak("hang", "", voice)
         if not turn.joins:
             await voice.accepted({"task": turn.key})
         if turn.answers:
@@ -134,7 +137,9 @@ def _answer(verb: str, rest: str, words: str) -> BackendResult:
             return BackendResult(status=BackendCancelled())
         case "slow":
             return BackendResult(status=TimedOut())
-        case "die":
+        case "break":
+            raise RuntimeError("a defect")
+        case "die" | "lose":
             raise BackendError("remote_unreachable", rest)
         case "make":
             made = Artifact(id="a1", name="draft", media_type="text/plain", content=rest)
