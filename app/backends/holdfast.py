@@ -6,7 +6,7 @@ So is what runs below it ask, to which it has given work; while these get on by 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -111,9 +111,26 @@ class HoldfastBackend:
         return heard.bound(result, binding)
 
     async def asked_now(self, look: Look) -> frozenset[str]:
+        """At work, it may still have others below it that wait: what it rests for then isn't known yet."""
         run = await self._ask("GET", f"/v1/runs/{look.binding['run_id']}")
-        asked = questions_of(run) if run["status"] == "waiting" else ()
-        return frozenset(each.question.name for each in asked)
+        match run["status"]:
+            case "waiting":
+                return frozenset(each.question.name for each in questions_of(run))
+            case "done":
+                return frozenset()
+            case _:
+                askers = {name: asker_of(look.binding, name) for name in look.questions}
+                still_open = await self._open_at({asker.run_id for asker in askers.values()})
+                return frozenset(name for name, asker in askers.items() if asker in still_open)
+
+    async def _open_at(self, run_ids: Collection[str]) -> Collection[Asker]:
+        pages = [
+            await self._ask("GET", f"/v1/tickets?status=open&limit=100&run_id={run_id}")
+            for run_id in run_ids
+        ]
+        return {
+            Asker(each["run_id"], each["ticket_id"]) for page in pages for each in page["items"]
+        }
 
     async def abort(self, abort: Abort) -> None:
         """The run that is known of, and the one that the turn has begun there, if it has."""
@@ -162,13 +179,15 @@ class HoldfastBackend:
             "ticket_id": asker.ticket_id,
             "decision_id": decision_id,
             "action": answer.action.value,
-            "reason": answer.reason,
         }
+        if answer.reason is not None:
+            decision["reason"] = answer.reason
         if answer.action in (Action.RESPOND, Action.CANCEL):
+            # An answer may be null.
             decision["result"] = answer.result
-        body = {"decisions": [{key: value for key, value in decision.items() if value is not None}]}
+        path = f"/v1/runs/{asker.run_id}/decisions"
         try:
-            await self._ask("POST", f"/v1/runs/{asker.run_id}/decisions", body)
+            await self._ask("POST", path, {"decisions": [decision]})
         except BackendError as error:
             if error.code not in _ANSWERED_BEFORE:
                 raise
@@ -194,7 +213,8 @@ class HoldfastBackend:
                     raise BackendError("remote_unreachable", repr(error)[:500]) from error
             if result is not None:
                 return result
-            wait = FIRST_PAUSE if heard.last_id > before else min(2 * wait, LONGEST_PAUSE)
+            gets_on = heard.last_id > before or (heard.rests and away_since is None)
+            wait = FIRST_PAUSE if gets_on else min(2 * wait, LONGEST_PAUSE)
             await pause(wait)
 
     async def _listen(self, run_id: str, heard: RemoteRunHeard) -> BackendResult | None:

@@ -12,7 +12,7 @@ from app.domain.decisions import EXPIRED
 from app.domain.runs import Cancelled, Done, Running, Waiting
 from app.domain.tickets import Ticket, TicketStatus
 from tests.support.conditions import eventually
-from tests.support.house import Replica, Run, of_type, replica, types_of
+from tests.support.house import Replica, Run, decision, of_type, replica, types_of
 from tests.support.remotes import HoldfastRemote, Remotes, remote
 
 pytestmark = pytest.mark.anyio
@@ -58,9 +58,9 @@ async def tickets_there(there: HoldfastRemote) -> list[dict[str, Any]]:
 
 async def answer_there(there: HoldfastRemote, question: str, result: str) -> None:
     [ticket] = [each for each in await tickets_there(there) if each["message"] == question]
-    decision = {"ticket_id": ticket["ticket_id"], "action": "respond", "result": result}
+    given = {"ticket_id": ticket["ticket_id"], "action": "respond", "result": result}
     async with there.server.client() as client:
-        await client.post(f"/v1/runs/{ticket['run_id']}/decisions", {"decisions": [decision]})
+        await client.post(f"/v1/runs/{ticket['run_id']}/decisions", {"decisions": [given]})
 
 
 @pytest.mark.parametrize(
@@ -204,6 +204,21 @@ async def test_a_question_that_nobody_answers_in_time_here_is_denied_there(
         assert not await tickets_there(there)
     assert EXPIRED in said[-1]["result"]["response"]
     assert len(of_type(said, "ticket_opened")) == 1
+
+
+async def test_an_answer_may_be_null_or_a_word_that_drops_the_call(
+    database_url: str, there: HoldfastRemote
+) -> None:
+    async with house(database_url, there) as here:
+        run = await here.start("give far ask A? & far ask B?")
+        first, second = await asked(run, "A?", "B?")
+        await run.decide_all(
+            decision(first.ticket_id, "respond", result=None),
+            decision(second.ticket_id, "cancel", reason="not now"),
+        )
+        said = await run.ended()
+    assert "null" in said[-1]["result"]["response"]
+    assert "not now" in said[-1]["result"]["response"]
 
 
 async def test_a_run_there_can_be_stopped_by_the_name_of_its_turn_alone(
