@@ -15,6 +15,7 @@ from app.api import (
     retries,
     rules,
     runs,
+    starts,
     stream_tokens,
     tasks,
     threads,
@@ -35,7 +36,7 @@ from app.transport.polls import LongPolls
 from app.transport.queries import require_known_query
 from app.transport.refusals import declare_refusals
 from app.transport.sse import StreamOptions
-from app.wiring import House
+from app.wiring.house import House
 
 _DESCRIPTION = """
 LLM agents as a service: runs that survive crashes, decisions that are never lost, streams that resume.
@@ -85,7 +86,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     app.add_middleware(GivenUp)
     app.add_middleware(LastAnswers, departure=app.state.departure)
     strictly = [Depends(require_readable), Depends(require_known_query)]
-    about_runs = (runs, retries, resume, inputs, unread, explanations, lineage)
+    about_runs = (starts, runs, retries, resume, inputs, unread, explanations, lineage)
     for face in (
         *about_runs,
         threads,

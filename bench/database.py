@@ -10,7 +10,8 @@ import psutil
 
 from app.domain.ids import Tenant, ThreadId
 from app.storage import messages
-from app.storage.database import RawPool, asyncpg_dsn
+from app.storage.database import RawPool
+from app.storage.database_urls import asyncpg_dsn
 
 TENANT = Tenant("default")
 

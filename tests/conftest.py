@@ -7,12 +7,25 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from filelock import FileLock
 
 from app.storage import migrations
-from app.storage.database import Database, DatabaseOptions
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from tests.support.databases import Databases
+
+# What an exception's frames hold is drawn for seconds where rich is installed: the loop would stand still.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        ),
+    ]
+)
 
 
 @pytest.fixture(scope="session")

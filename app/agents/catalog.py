@@ -20,7 +20,7 @@ from app.agents.entries import (
 from app.agents.problems import Problems, choices
 from app.agents.tool_modules import Extensions, load_extensions
 from app.domain.agents import AgentSpec, ToolExecution
-from app.domain.backends import unsupported_delegate_features, unsupported_message
+from app.domain.capabilities import unsupported_delegate_features, unsupported_message
 from app.domain.children import Delegation, delegate_tool_name, needs_of
 from app.domain.endpoints import Endpoint
 from app.domain.ids import AgentId

@@ -6,7 +6,7 @@ Who talks to them lives in a layer above; this is the little that has to be know
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.domain.backends import Capabilities
+from app.domain.capabilities import Capabilities
 from app.domain.endpoints import Endpoint
 
 

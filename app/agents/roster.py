@@ -7,7 +7,7 @@ from app.agents.catalog import Catalog
 from app.agents.endpoints import NO_ENDPOINTS, Endpoints
 from app.agents.resolve import resolve
 from app.domain.agents import AgentSpec
-from app.domain.backends import FULL, Capabilities
+from app.domain.capabilities import FULL, Capabilities
 from app.domain.errors import ConfigurationError, NotFound
 from app.domain.ids import AgentId, AgentVersion, Tenant
 from app.domain.principals import ALL_TENANTS

@@ -8,7 +8,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from app.api.schemas.common import Answer
 from app.domain.errors import Reason
-from app.storage.database import CANNOT_CONNECT, DATABASE_AWAY, Database
+from app.storage.connecting import CANNOT_CONNECT
+from app.storage.database import DATABASE_AWAY, Database
 from app.storage.outages import reason_of
 from app.transport.deps import DepartureDep, DeskDep, LivenessDep
 

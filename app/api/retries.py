@@ -2,9 +2,9 @@
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.runs import accepted
 from app.api.schemas.common import Uuid
 from app.api.schemas.runs import RetryIn, RunOut, run_out
+from app.api.starts import accepted
 from app.control.once import Once
 from app.control.retry import RetryRequest
 from app.dispatch.launch import retry_run

@@ -11,7 +11,8 @@ from app.control import reading
 from app.control.desk import Desk
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.principals import Principal
-from app.domain.runs import Outcome, RunFilter, RunStatus
+from app.domain.runs import RunFilter, RunStatus
+from app.domain.terminations import Outcome
 from app.transport import cursors
 from app.transport.queries import PrefixedQuery
 

@@ -1,41 +1,25 @@
-"""Runs over HTTP: start, read, follow, decide, cancel."""
+"""Runs over HTTP: list, read, follow, decide, cancel."""
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.run_lists import RunQuery, page_of_runs
 from app.api.schemas.common import Page, Uuid
-from app.api.schemas.messages import bounded, message_out
-from app.api.schemas.runs import (
-    CancelIn,
-    DecidedOut,
-    EventsPage,
-    RunOut,
-    SnapshotOut,
-    StartIn,
-    run_out,
-)
+from app.api.schemas.messages import message_out
+from app.api.schemas.runs import CancelIn, DecidedOut, EventsPage, RunOut, SnapshotOut, run_out
 from app.api.schemas.tickets import DecisionsIn, decision_result_out, ticket_out
 from app.api.streams import Readable, Reading, read_events
-from app.clock import new_id
 from app.control import reading
 from app.control.cancel import CancelAnswer, cancel
 from app.control.decide import Decided
-from app.control.desk import Desk
-from app.control.new_runs import StartRequest
 from app.control.once import Once
-from app.control.start import ToExecute
 from app.control.waiting import until_rest
-from app.dispatch.launch import decide_and_resume, start_run
-from app.dispatch.worker import Worker
+from app.dispatch.launch import decide_and_resume
 from app.domain.errors import AnsweredBefore
 from app.domain.idempotency import KeptAnswer
-from app.domain.ids import AgentId, RunId, ThreadId
-from app.domain.inference import NO_OPTIONS
-from app.domain.principals import Principal
-from app.domain.runs import RunRecord
-from app.events.follow import Scope, follow
+from app.domain.ids import RunId, ThreadId
+from app.events.follow import Scope
 from app.transport.deps import (
     DeskDep,
     LongPollsDep,
@@ -43,138 +27,15 @@ from app.transport.deps import (
     StreamOptionsDep,
     StreamToken,
     WorkerDep,
-    require_staying,
     stream_reader,
 )
-from app.transport.headers import (
-    MOST_WAIT,
-    preferred_wait,
-    tagged,
-    traceparent,
-    wants_event_stream,
-)
+from app.transport.headers import MOST_WAIT, tagged
 from app.transport.refusals import refusals
 from app.transport.repetitions import REPLAYED, KeyDep
-from app.transport.sse import EventStream, StreamOptions
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 _of_a_run = refusals("run_not_found")
 Wait = Annotated[int | None, Query(ge=0, le=MOST_WAIT, description="Seconds to wait for its rest.")]
-
-
-@router.post(
-    "",
-    status_code=202,
-    response_model=RunOut,
-    responses={
-        200: {
-            "description": "With `Accept: text/event-stream`: the run's events as they happen. "
-            "With `Prefer: wait=N`: the run, when it came to rest in time.",
-            "content": {"text/event-stream": {}},
-        },
-        **refusals(
-            "agent_not_found",
-            "agent_required",
-            "thread_not_found",
-            "thread_busy",
-            "run_id_conflict",
-            "queue_full",
-            "frontend_tool_taken",
-            "backend_unsupported",
-            "message_empty",
-            "message_too_large",
-            "draining",
-        ),
-    },
-    dependencies=[Depends(require_staying)],
-)
-async def start_a_run(
-    body: StartIn,
-    request: Request,
-    desk: DeskDep,
-    worker: WorkerDep,
-    principal: PrincipalDep,
-    options: StreamOptionsDep,
-    key: KeyDep,
-    polls: LongPollsDep,
-    prefer: Annotated[
-        str | None, Header(description="`wait=N`: answer when it is done or waits for somebody.")
-    ] = None,
-) -> Response:
-    """Start a run. It goes on whether anybody listens or not."""
-    start = _start_request(body, desk.limits.message_bytes, traceparent(request))
-    once = None if key is None else Once(key, accepted)
-    if wants_event_stream(request):
-        return await _started_stream(desk, worker, principal, start, once, options)
-    seconds, replayed = preferred_wait(request), {}
-    try:
-        record = (await start_run(desk, worker, principal, start, once)).record
-    except AnsweredBefore as before:
-        if not seconds:
-            raise
-        record, replayed = await _run_of(desk, principal, before.answer), REPLAYED
-    view, rests = reading.RunView(record), False
-    if seconds:
-        rests = await polls.hold(
-            until_rest(desk, principal.tenant, record.thread_id, record.id, seconds)
-        )
-        view = await reading.view(desk, principal.tenant, record.id)
-    return Response(
-        run_out(view).model_dump_json(),
-        status_code=200 if rests else 202,
-        headers={"Location": _place(record), **replayed},
-        media_type="application/json",
-    )
-
-
-def accepted(record: RunRecord) -> KeptAnswer:
-    """What a start is told, and each of its repetitions."""
-    return KeptAnswer(202, run_out(record).model_dump_json(), _place(record))
-
-
-def _place(record: RunRecord) -> str:
-    return f"/v1/runs/{record.id}"
-
-
-async def _run_of(desk: Desk, principal: Principal, answer: KeptAnswer) -> RunRecord:
-    """The run that an earlier start was told of, as it stands now."""
-    run_id = RunId((answer.location or "").rpartition("/")[2])
-    return (await reading.view(desk, principal.tenant, run_id)).run
-
-
-async def _started_stream(
-    desk: Desk,
-    worker: Worker | None,
-    principal: Principal,
-    start: StartRequest,
-    once: Once[RunRecord] | None,
-    options: StreamOptions,
-) -> EventStream:
-    # Listening begins before the run does, so that its first event needs no look into the log.
-    subscription = desk.hub.subscribe(principal.tenant, start.thread_id)
-    is_live, replayed = False, {}
-    try:
-        started = await start_run(desk, worker, principal, start, once)
-        record, is_live = started.record, isinstance(started, ToExecute)
-    except AnsweredBefore as before:
-        record, replayed = await _run_of(desk, principal, before.answer), REPLAYED
-    finally:
-        if not is_live:
-            subscription.close()
-    follower = follow(
-        desk.database.hot,
-        desk.hub,
-        Scope(principal.tenant, record.thread_id, record.id),
-        after=record.events_from - 1,
-        heartbeat=options.heartbeat,
-        subscription=subscription if is_live else None,
-    )
-    headers = {
-        "Location": f"{_place(record)}/events",
-        "Content-Location": _place(record),
-        **replayed,
-    }
-    return EventStream(follower, options, headers=headers)
 
 
 @router.get("")
@@ -350,23 +211,3 @@ async def cancel_a_run(
 
 def _as_cancelled(answer: CancelAnswer) -> KeptAnswer:
     return KeptAnswer(200 if answer.is_settled else 202, run_out(answer.run).model_dump_json())
-
-
-def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -> StartRequest:
-    return StartRequest(
-        agent_id=None if body.agent_id is None else AgentId(body.agent_id),
-        thread_id=ThreadId(body.thread_id or new_id()),
-        run_id=None if body.run_id is None else RunId(body.run_id),
-        messages=bounded(body.messages, message_bytes),
-        on_active=body.on_active,
-        if_thread_missing=body.if_thread_missing,
-        metadata=body.metadata,
-        digest=body.fingerprint(),
-        traceparent=traceparent,
-        ticket_policy=None
-        if body.ticket_policy is None
-        else body.ticket_policy.model_dump(mode="json", exclude_none=True),
-        limits=body.wanted_limits(),
-        overrides=NO_OPTIONS if body.overrides is None else body.overrides.to_domain(),
-        frontend_tools=tuple(tool.model_dump() for tool in body.frontend_tools),
-    )

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from app.backends.a2a_options import CAPABILITIES, A2AOptions
 from app.backends.base import Backend
-from app.domain.backends import Capabilities
+from app.domain.capabilities import Capabilities
 from app.domain.endpoints import Endpoint
 
 

@@ -22,7 +22,8 @@ from app.backends.a2a_options import CAPABILITIES, A2AOptions
 from app.backends.a2a_task import ASKS, RemoteTask
 from app.backends.base import Abort, BackendError, Look, Turn, Voice
 from app.clock import pause
-from app.domain.backends import BackendResult, Capabilities, TimedOut
+from app.domain.backends import BackendResult, TimedOut
+from app.domain.capabilities import Capabilities
 from app.domain.endpoints import Endpoint
 from app.domain.json_values import Json
 from app.domain.messages import Base64Source, Media, Message, Text, UrlSource

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from app.backends.endpoint_options import EndpointOptions
-from app.domain.backends import (
+from app.domain.capabilities import (
     Cancellation,
     Capabilities,
     Continuation,

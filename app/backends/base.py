@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.domain.backends import BackendResult, Capabilities
+from app.domain.backends import BackendResult
+from app.domain.capabilities import Capabilities
 from app.domain.decisions import Answer
 from app.domain.endpoints import Endpoint
 from app.domain.errors import HoldfastError

@@ -21,13 +21,12 @@ from app.backends.endpoint_options import EndpointOptions
 from app.backends.holdfast_questions import Asker, asker_of, questions_of
 from app.backends.holdfast_run import RemoteRunHeard
 from app.clock import pause
-from app.domain.backends import (
-    BackendResult,
+from app.domain.backends import BackendResult, TimedOut
+from app.domain.capabilities import (
     Cancellation,
     Capabilities,
     Continuation,
     OutputKind,
-    TimedOut,
     Transcript,
     Waits,
 )

@@ -23,7 +23,7 @@ from app.domain.backends import (
     status_of_termination,
 )
 from app.domain.json_values import JsonObject, as_object
-from app.domain.runs import termination_from_json
+from app.domain.terminations import termination_from_json
 
 PROGRESS = "remote-run-progress"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from app.agents.problems import choices
 from app.backends.base import Backend, Factory
-from app.domain.backends import REMOTE_STATELESS_TEXT, Capabilities
+from app.domain.capabilities import REMOTE_STATELESS_TEXT, Capabilities
 from app.domain.endpoints import Endpoint, endpoint_to_json
 from app.domain.json_values import canonical
 

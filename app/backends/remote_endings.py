@@ -16,12 +16,13 @@ from app.domain.backends import (
     status_of_termination,
 )
 from app.domain.checkpoints import Saved
-from app.domain.events import TicketOpened, TicketVoid
+from app.domain.control_events import TicketOpened, TicketVoid
 from app.domain.finishes import finish_at_end, finish_at_rest
 from app.domain.ids import TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import Message
-from app.domain.runs import Cancelled, Done, Failed, Stopped, Termination, Waiting, waiting_reason
+from app.domain.runs import Done, Waiting, waiting_reason
+from app.domain.terminations import Cancelled, Failed, Stopped, Termination
 from app.domain.tickets import Ticket, TicketStatus, ticket_to_json
 from app.runtime.endings import Ending, Finished, Suspended
 

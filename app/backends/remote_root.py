@@ -17,7 +17,7 @@ from app.backends.remote_turn import take_turn
 from app.domain.errors import OwnershipLost
 from app.domain.events import RunStart, StreamReset
 from app.domain.identity import run_identity
-from app.domain.runs import Cancelled, Failed
+from app.domain.terminations import Cancelled, Failed
 from app.domain.tickets import Ticket, TicketStatus
 from app.runtime.cancellation import Interrupted, Wish
 from app.runtime.endings import Ending, Finished, HandedOver, Suspended

@@ -20,7 +20,7 @@ from app.domain.events import (
 )
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import Message, Role, Text, Visibility
-from app.domain.runs import Failed
+from app.domain.terminations import Failed
 from app.domain.tickets import Ticket
 from app.runtime.endings import Ending
 

@@ -9,7 +9,7 @@ from app.domain.ids import AgentId
 from app.domain.json_values import compact
 from app.llm.catalog import problem_of
 from app.transport.auth import Doorkeeper
-from app.wiring import House
+from app.wiring.house import House
 
 _DEMO = AgentId("demo")
 _JSON = "-H 'Content-Type: application/json'"

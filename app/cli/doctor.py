@@ -20,16 +20,13 @@ from app.events.relay import WireAway
 from app.settings import Settings
 from app.storage import migrations
 from app.storage.capacity import capacity, connections_of, has_statement_timeout
-from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions, place_of
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import DATABASE_AWAY, Database
+from app.storage.database_urls import place_of
 from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.transport.auth import doorkeeper, require_safe_address
-from app.wiring import (
-    known_backends,
-    load_agents,
-    nats,
-    require_direct_url,
-    require_working_models,
-)
+from app.wiring.agents import known_backends, load_agents, require_working_models
+from app.wiring.connections import nats, require_direct_url
 
 _OF_THE_DATABASE: tuple[type[Exception], ...] = (
     ConfigurationError,

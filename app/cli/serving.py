@@ -19,7 +19,7 @@ from app.settings import Settings
 from app.storage import migrations
 from app.transport.auth import doorkeeper, require_safe_address
 from app.transport.wire import bounded_protocol
-from app.wiring import open_house
+from app.wiring.house import open_house
 
 PATIENCE_FOR_REQUESTS = 2
 

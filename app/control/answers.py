@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from app.domain.control_events import TicketDecided
 from app.domain.decisions import Answer, Decision
-from app.domain.events import TicketDecided
 from app.domain.remembered_rules import Remember, RememberedRule
 from app.domain.tickets import Ticket
 

@@ -9,8 +9,9 @@ from datetime import datetime
 
 from app.control.desk import Desk
 from app.control.reading import run_not_found
+from app.domain.control_events import TicketDecided, TicketExpired
 from app.domain.decisions import Action, Attempt
-from app.domain.events import TicketDecided, TicketExpired, ToolCallResumed
+from app.domain.events import ToolCallResumed
 from app.domain.ids import CallId, RunId, TicketKey
 from app.domain.json_values import Json
 from app.domain.principals import Principal, Scope

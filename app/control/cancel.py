@@ -12,19 +12,14 @@ from app.control.desk import Desk
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
 from app.domain.checkpoints import Checkpoint, Saved, materialize_output
-from app.domain.events import CancelRequested, RunFinish
+from app.domain.control_events import CancelRequested
+from app.domain.events import RunFinish
 from app.domain.identity import run_identity
 from app.domain.ids import MessageId, RunId
 from app.domain.messages import LoggedMessage
 from app.domain.principals import Principal, Scope
-from app.domain.runs import (
-    Cancelled,
-    Done,
-    RunRecord,
-    RunStatus,
-    status_reason,
-    termination_to_json,
-)
+from app.domain.runs import Done, RunRecord, RunStatus
+from app.domain.terminations import Cancelled, status_reason, termination_to_json
 from app.domain.threads import Thread
 from app.domain.tickets import TicketStatus
 from app.domain.tool_calls import INTERRUPTED, CallState, ToolResult

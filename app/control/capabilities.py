@@ -1,7 +1,7 @@
 """Capabilities: what a request needs and its agent's backend lacks is refused before anything is written."""
 
 from app.control.desk import Desk
-from app.domain.backends import RootNeeds, unsupported_message, unsupported_root_features
+from app.domain.capabilities import RootNeeds, unsupported_message, unsupported_root_features
 from app.domain.errors import Invalid
 from app.domain.ids import AgentId
 

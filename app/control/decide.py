@@ -15,8 +15,8 @@ from app.control.judge import Attempted, judge_all
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
 from app.control.refused_answers import note
+from app.domain.control_events import TicketDecided, TicketVoted
 from app.domain.errors import Refusal
-from app.domain.events import TicketDecided, TicketVoted
 from app.domain.ids import RunId
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord, RunStatus

@@ -12,7 +12,7 @@ import structlog
 
 from app.control.cancel import end_at_rest
 from app.control.desk import Desk
-from app.domain.events import CancelRequested, TicketExpired, TicketReminder
+from app.domain.control_events import CancelRequested, TicketExpired, TicketReminder
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs import RunRecord, RunStatus
 from app.domain.threads import Thread

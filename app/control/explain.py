@@ -14,20 +14,8 @@ from app.control.desk import Desk
 from app.control.reading import run_not_found
 from app.domain.ids import RunId
 from app.domain.principals import Principal, Scope
-from app.domain.runs import (
-    Created,
-    Done,
-    Failed,
-    Outcome,
-    Running,
-    RunRecord,
-    RunStatus,
-    Termination,
-    Waiting,
-    WaitingReason,
-    outcome,
-    status_reason,
-)
+from app.domain.runs import Created, Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
+from app.domain.terminations import Failed, Outcome, Termination, outcome, status_reason
 from app.domain.tickets import Ticket, TicketKind, TicketStatus, can_go_on
 from app.storage import children, deliveries, runs, standings, threads, tickets
 from app.storage.database import Connection

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from app.domain.events import RunCreated
+from app.domain.control_events import RunCreated
 from app.domain.messages import MessageRange
 from app.domain.runs import (
     MessageInput,

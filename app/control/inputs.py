@@ -22,7 +22,7 @@ from app.control.once import Once, begin, settle
 from app.control.open_run import resume_open_run
 from app.control.reading import found_thread, locked_thread, run_not_found
 from app.control.steer import obstacle, steer
-from app.domain.backends import RootNeeds
+from app.domain.capabilities import RootNeeds
 from app.domain.errors import Conflict
 from app.domain.ids import AgentId, InputId, RunId, ThreadId
 from app.domain.json_values import JsonObject, digest

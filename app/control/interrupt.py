@@ -7,7 +7,7 @@ without it.
 """
 
 from app.control.cancel import Interruption, wish
-from app.domain.events import RollbackRequested
+from app.domain.control_events import RollbackRequested
 from app.domain.ids import RunId
 from app.domain.principals import Principal
 from app.domain.runs import RunRecord

@@ -13,7 +13,7 @@ from app.control.interrupt import interrupt, roll_back
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
 from app.control.reading import thread_not_found
 from app.control.steer import obstacle, steer
-from app.domain.backends import RootNeeds
+from app.domain.capabilities import RootNeeds
 from app.domain.errors import Conflict, TooMany
 from app.domain.ids import InputId, Tenant
 from app.domain.messages import Message

@@ -7,7 +7,7 @@ from enum import StrEnum
 from app.clock import new_id
 from app.control.capabilities import require_supported
 from app.control.desk import Desk
-from app.domain.backends import RootNeeds
+from app.domain.capabilities import RootNeeds
 from app.domain.errors import Invalid
 from app.domain.ids import AgentId, RunId, Tenant, ThreadId
 from app.domain.inference import NO_OPTIONS, InferenceOptions, options_to_json

@@ -3,7 +3,7 @@
 from app.clock import new_id
 from app.control.desk import Desk
 from app.control.steer import obstacle, steer
-from app.domain.backends import Continuation
+from app.domain.capabilities import Continuation
 from app.domain.errands import AboutChild
 from app.domain.errors import TooMany
 from app.domain.ids import MessageId

@@ -6,10 +6,10 @@ from datetime import datetime
 
 from app.control.desk import Desk
 from app.domain.errors import NotFound
-from app.domain.events import OpenParts, open_parts_of
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Visibility
+from app.domain.open_parts import OpenParts, open_parts_of
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunFilter, Running, RunRecord, Waiting
 from app.domain.threads import Thread, ThreadSize

@@ -12,8 +12,8 @@ from app.control.desk import Desk
 from app.control.once import Once, begin, settle
 from app.control.reading import locked_thread
 from app.control.unread import Seen, find_untaken, require_pending
+from app.domain.control_events import InputsReordered
 from app.domain.errors import Invalid
-from app.domain.events import InputsReordered
 from app.domain.ids import InputId, RunId, ThreadId
 from app.domain.inputs import Input, in_new_order, runs_in_order
 from app.domain.principals import Principal, Scope

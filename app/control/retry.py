@@ -15,13 +15,14 @@ from app.control.desk import Desk
 from app.control.line import InLine, queue_up
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
-from app.domain.backends import RootNeeds
+from app.domain.capabilities import RootNeeds
 from app.domain.errors import Conflict
 from app.domain.ids import AgentId, AgentVersion, RunId
 from app.domain.json_values import JsonObject, digest
 from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
-from app.domain.runs import Done, Lineage, NewRun, Outcome, RunRecord, outcome
+from app.domain.runs import Done, Lineage, NewRun, RunRecord
+from app.domain.terminations import Outcome, outcome
 from app.domain.threads import Thread
 from app.runtime.handoff import agent_at_work
 from app.storage import inputs, runs, threads

@@ -26,7 +26,7 @@ from app.domain.principals import Principal, Scope
 from app.domain.runs import NewRun, Running, RunRecord, RunStatus
 from app.events.frames import Batch
 from app.events.outgoing import Transaction
-from app.storage import hot, runs
+from app.storage import hot_starts, runs
 from app.storage.database import Connection
 from app.storage.events import entry
 
@@ -169,7 +169,7 @@ async def _start_here(desk: Desk, run: NewRun, worker: WorkerId) -> ToExecute | 
         entry(Said(event, None))
         for event in (created_event(run, RunStatus.RUNNING, position=0), started)
     ]
-    admitted = await hot.admit(desk.database.hot, run, worker, said, now)
+    admitted = await hot_starts.admit(desk.database.hot, run, worker, said, now)
     if admitted is None:
         return None
     first = admitted.first_message_seq

@@ -8,8 +8,8 @@ that waits for people sees them when it goes on.
 from collections.abc import Sequence
 
 from app.clock import new_id
+from app.domain.control_events import InputQueued
 from app.domain.errors import Conflict, TooMany
-from app.domain.events import InputQueued
 from app.domain.ids import InputId
 from app.domain.messages import Message
 from app.domain.runs import RunRecord, Waiting, WaitingReason

@@ -11,8 +11,9 @@ from app import telemetry
 from app.clock import new_id
 from app.control.desk import Desk
 from app.control.reading import run_not_found
+from app.domain.control_events import InputQueued
 from app.domain.errors import NotFound
-from app.domain.events import AgentEvent, InputQueued
+from app.domain.events import AgentEvent
 from app.domain.ids import InputId, MessageId, RunId, TaskId, Tenant
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord, Waiting, WaitingReason

@@ -11,8 +11,8 @@ from app.control.cancel import wish
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
 from app.control.reading import found_thread, locked_thread, run_not_found
+from app.domain.control_events import InputChanged, InputRetracted
 from app.domain.errors import Conflict, DigestMismatch, NotFound
-from app.domain.events import InputChanged, InputRetracted
 from app.domain.ids import InputId, Tenant, ThreadId
 from app.domain.inputs import Input, InputStatus
 from app.domain.messages import Message

@@ -21,12 +21,8 @@ from app.dispatch.missing_versions import wait_for_version
 from app.domain.agents import AgentSpec
 from app.domain.errors import DatabaseAway, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.ids import AgentId, AgentVersion
-from app.domain.runs import (
-    WORKER_LOST,
-    Failed,
-    RunRecord,
-    termination_to_json,
-)
+from app.domain.runs import RunRecord
+from app.domain.terminations import WORKER_LOST, Failed, termination_to_json
 from app.events.journal import Journal
 from app.runtime.agent import (
     Agents,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from app import telemetry
 from app.clock import pause
+from app.domain.control_events import InputDelivered
 from app.domain.errors import DatabaseAway, OwnershipLost
-from app.domain.events import InputDelivered
 from app.domain.ids import TaskId
 from app.domain.messages import LoggedMessage
 from app.domain.runs import RunRecord, RunStatus

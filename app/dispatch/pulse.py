@@ -17,7 +17,8 @@ from app import telemetry
 from app.clock import pause
 from app.domain.ids import WorkerId
 from app.storage import workers
-from app.storage.database import DATABASE_AWAY, Database, RawConnection
+from app.storage.connecting import RawConnection
+from app.storage.database import DATABASE_AWAY, Database
 
 ENOUGH = 1
 """A question in a row that may stay without an answer: the loop may just be busy."""

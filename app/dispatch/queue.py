@@ -13,7 +13,8 @@ from pgqueuer.domain.models import Job
 
 from app import telemetry
 from app.domain.errands import Errand
-from app.storage.database import DATABASE_AWAY, Database, QueuePool
+from app.storage.connecting import QueuePool
+from app.storage.database import DATABASE_AWAY, Database
 from app.storage.deliveries import (
     ENTRYPOINT,
     ERRAND_ENTRYPOINT,

@@ -10,7 +10,7 @@ from app.dispatch.bench import ClaimedRun, Workbench
 from app.dispatch.execution import MOST_LOSSES, Execution
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.frames import Batch
-from app.storage import hot
+from app.storage import hot_starts
 from app.storage.runs import RunKey
 
 LAST_PATIENCE = 2.0
@@ -146,15 +146,15 @@ class Worker:
         )
         return True
 
-    async def _claim(self, key: RunKey, dispatch_id: str | None) -> hot.Claimed | None:
+    async def _claim(self, key: RunKey, dispatch_id: str | None) -> hot_starts.Claimed | None:
         """A run that has cost several workers in a row may be what kills them: this process has at most
         one such run at a time, so that it takes no other one along that is only unlucky."""
         has_one = self._suspect is not None
         if not has_one:
             self._suspect = (key.tenant, key.run_id)
-        claimed: hot.Claimed | None = None
+        claimed: hot_starts.Claimed | None = None
         try:
-            claimed = await hot.claim(
+            claimed = await hot_starts.claim(
                 self._bench.database.hot,
                 key.tenant,
                 key.thread_id,

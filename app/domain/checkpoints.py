@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.domain.events import AgentEvent, RolledBack
+from app.domain.control_events import RolledBack
+from app.domain.events import AgentEvent
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Visibility

@@ -9,7 +9,8 @@ an errand: no transaction ever locks the threads of both.
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.domain.backends import Completed, DelegateNeeds, display, status_of_termination
+from app.domain.backends import Completed, display, status_of_termination
+from app.domain.capabilities import DelegateNeeds
 from app.domain.ids import AgentId, AgentVersion, RunId, ThreadId
 from app.domain.json_values import Json, JsonObject, as_object
 from app.domain.runs import Done, RunRecord, Waiting

@@ -7,7 +7,8 @@ the joined ones stand for never overlap, and a number at the end of one still me
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from app.domain.events import DELTA_EVENTS, LARGEST_DELTA, ToolCallDelta
+from app.domain.event_sizes import LARGEST_DELTA
+from app.domain.events import DELTA_EVENTS, ToolCallDelta
 from app.domain.json_values import JsonObject
 
 _TEXT = {

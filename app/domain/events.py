@@ -5,164 +5,15 @@ then the variant's own fields, absent ones left out. Fields hold JSON-ready valu
 
 Within an activation: `run_start` first, `run_finish` last; `step_start … step_end` never interleave;
 for one call `tool_call_start < tool_call_delta* < tool_call_ready < tool_call_done | tool_call_resumed`;
-all `tool_call_ready` of a step before its `inference_complete`. Control events (`run_created`,
-`ticket_*`, `cancel_requested`, `rollback_requested`, `rolled_back`, `input_*`, `inputs_reordered`) may stand anywhere, and so may what background tasks
-show of themselves (`activity_*` without a step) until the run is done.
+all `tool_call_ready` of a step before its `inference_complete`. Control events may stand anywhere, and
+so may what background tasks show of themselves (`activity_*` without a step) until the run is done.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-from app.domain.json_values import Json, JsonObject, compact
-
-# --- control: said by commands --------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RunCreated:
-    """First event of a run. `position` counts the runs before it on the thread."""
-
-    event_type: ClassVar[str] = "run_created"
-    agent_id: str
-    status: str
-    position: int
-    input_message_ids: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class TicketOpened:
-    event_type: ClassVar[str] = "ticket_opened"
-    ticket: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class TicketDecided:
-    event_type: ClassVar[str] = "ticket_decided"
-    id: str
-    ticket_id: str
-    decision_id: str
-    action: str
-    decided_by: str
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TicketVoted:
-    """An answer that counts once enough people have given it."""
-
-    event_type: ClassVar[str] = "ticket_voted"
-    id: str
-    ticket_id: str
-    decision_id: str
-    action: str
-    decided_by: str
-    reason: str | None = None
-    votes_missing: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TicketReminder:
-    """Somebody should answer: half of the time is over, then nine tenths of it, then all."""
-
-    event_type: ClassVar[str] = "ticket_reminder"
-    id: str
-    ticket_id: str
-    expires_at: str
-    seconds_left: float
-
-
-@dataclass(frozen=True, slots=True)
-class TicketExpired:
-    """Nobody has answered in time. That isn't a denial."""
-
-    event_type: ClassVar[str] = "ticket_expired"
-    id: str
-    ticket_id: str
-    on_expiry: str
-
-
-@dataclass(frozen=True, slots=True)
-class TicketVoid:
-    """Nobody needs to answer any more: a remote agent was answered elsewhere. Of a run that is done only the
-    inbox says it."""
-
-    event_type: ClassVar[str] = "ticket_void"
-    id: str
-    ticket_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
-    event_type: ClassVar[str] = "cancel_requested"
-    requested_by: str
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackRequested:
-    """Once the run has ended, what it has added to the conversation won't count for the one named."""
-
-    event_type: ClassVar[str] = "rollback_requested"
-    requested_by: str
-    by_run_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RolledBack:
-    """The run is about to end, and this stretch of the log doesn't count any more; without one it had
-    added nothing."""
-
-    event_type: ClassVar[str] = "rolled_back"
-    by_run_id: str
-    from_seq: int | None = None
-    to_seq: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InputQueued:
-    event_type: ClassVar[str] = "input_queued"
-    input_id: str
-    message_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class InputChanged:
-    """Another message stands in its place, under the same ids."""
-
-    event_type: ClassVar[str] = "input_changed"
-    input_id: str
-    message_id: str
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class InputRetracted:
-    """Whoever has sent it has taken it back. What a run leaves unread at its end isn't told one by one."""
-
-    event_type: ClassVar[str] = "input_retracted"
-    input_id: str
-    message_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class InputsReordered:
-    """What waits for the run, in its new order. `position` counts the runs before it on the thread."""
-
-    event_type: ClassVar[str] = "inputs_reordered"
-    input_ids: list[str]
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class InputDelivered:
-    """It stands in the log from now on, and its run has it."""
-
-    event_type: ClassVar[str] = "input_delivered"
-    input_id: str
-    message_id: str
-    message_seq: int
-
+from app.domain.control_events import ControlEvent, TicketEvent
+from app.domain.json_values import Json, JsonObject
 
 # --- lifecycle ------------------------------------------------------------------------------------
 
@@ -338,21 +189,7 @@ class ErrorEvent:
 
 
 AgentEvent: TypeAlias = (
-    RunCreated
-    | TicketOpened
-    | TicketDecided
-    | TicketVoted
-    | TicketReminder
-    | TicketExpired
-    | TicketVoid
-    | CancelRequested
-    | RollbackRequested
-    | RolledBack
-    | InputQueued
-    | InputChanged
-    | InputRetracted
-    | InputsReordered
-    | InputDelivered
+    ControlEvent
     | RunStart
     | RunFinish
     | StepStart
@@ -377,49 +214,10 @@ AgentEvent: TypeAlias = (
     | ErrorEvent
 )
 
-TicketEvent: TypeAlias = (
-    TicketOpened | TicketVoted | TicketDecided | TicketReminder | TicketExpired | TicketVoid
-)
-"""What the inbox says."""
-
-RUN_CREATED = RunCreated.event_type
 RUN_START = RunStart.event_type
 RUN_FINISH = RunFinish.event_type
 STEP_START = StepStart.event_type
 STEP_END = StepEnd.event_type
-CONTROL_EVENTS = frozenset(
-    event.event_type
-    for event in (
-        RunCreated,
-        TicketOpened,
-        TicketDecided,
-        TicketVoted,
-        TicketReminder,
-        TicketExpired,
-        TicketVoid,
-        CancelRequested,
-        RollbackRequested,
-        RolledBack,
-        InputQueued,
-        InputChanged,
-        InputRetracted,
-        InputsReordered,
-        InputDelivered,
-    )
-)
-TICKET_EVENTS = frozenset(
-    event.event_type
-    for event in (
-        TicketOpened,
-        TicketDecided,
-        TicketVoted,
-        TicketReminder,
-        TicketExpired,
-        TicketVoid,
-        CancelRequested,
-    )
-)
-"""What a thread says when something may have become of a ticket: a cancel voids those that are open."""
 TOOL_OUTPUT = (ToolCallStreamDelta, ActivitySnapshot, ActivityDelta)
 """What tools show before their result is there."""
 DELTA_EVENTS = frozenset(
@@ -432,78 +230,3 @@ def event_fields(event: AgentEvent | TicketEvent) -> dict[str, Any]:
     keep_null = isinstance(event, ToolCallResumed | ToolCallReady)
     body = {field.name: getattr(event, field.name) for field in fields(event)}
     return body if keep_null else {key: value for key, value in body.items() if value is not None}
-
-
-LARGEST_DELTA = 65_536
-"""Characters of a delta that others are joined to: clients' parsers bound what an event may hold."""
-
-
-def size_of(event: AgentEvent) -> int:
-    """Bytes that an event holds, of those that a model or a tool may make as long and as many as it likes."""
-    match event:
-        case TextDelta() | ReasoningDelta() | ToolCallStreamDelta():
-            return _bytes_of(event.delta)
-        case ToolCallDelta():
-            return _bytes_of(event.args_delta)
-        case ActivitySnapshot():
-            return _bytes_of(compact(event.content))
-        case ActivityDelta():
-            return _bytes_of(compact(event.patch))
-        case _:
-            return 0
-
-
-def _bytes_of(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
-
-
-def merged(first: AgentEvent, second: AgentEvent) -> AgentEvent | None:
-    """Two adjacent deltas of one message as one, or nothing when they aren't that, or too long."""
-    match first, second:
-        case TextDelta(a), TextDelta(b) if _is_short(a, b):
-            return TextDelta(a + b)
-        case ReasoningDelta(a), ReasoningDelta(b) if _is_short(a, b):
-            return ReasoningDelta(a + b)
-        case ToolCallDelta(id_a, a), ToolCallDelta(id_b, b) if id_a == id_b and _is_short(a, b):
-            return ToolCallDelta(id_a, a + b)
-        case ToolCallStreamDelta(id_a, name, a), ToolCallStreamDelta(id_b, _, b) if (
-            id_a == id_b and _is_short(a, b)
-        ):
-            return ToolCallStreamDelta(id_a, name, a + b)
-        case _:
-            return None
-
-
-def _is_short(a: str, b: str) -> bool:
-    return len(a) + len(b) <= LARGEST_DELTA
-
-
-@dataclass(frozen=True, slots=True)
-class OpenParts:
-    """What has been said of a message that isn't in the log yet."""
-
-    text: str = ""
-    calls: tuple[JsonObject, ...] = ()
-
-
-def open_parts_of(said: Iterable[tuple[str, JsonObject]]) -> OpenParts:
-    """The open message, from the events of the open step: type and fields of each."""
-    text = ""
-    calls: dict[str, dict[str, Any]] = {}
-    for event_type, fields_ in said:
-        match event_type:
-            case StreamReset.event_type:
-                text, calls = "", {}
-            case TextDelta.event_type:
-                text += fields_["delta"]
-            case ToolCallStart.event_type:
-                calls[fields_["id"]] = {
-                    "id": fields_["id"],
-                    "name": fields_["name"],
-                    "arguments": "",
-                }
-            case ToolCallDelta.event_type:
-                calls[fields_["id"]]["arguments"] += fields_["args_delta"]
-            case ToolCallCancel.event_type | ToolCallDone.event_type:
-                calls.pop(fields_["id"], None)
-    return OpenParts(text, tuple(calls.values()))

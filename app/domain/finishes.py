@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from app.domain.events import RunFinish
 from app.domain.identity import run_identity
 from app.domain.json_values import JsonObject
-from app.domain.runs import SUSPENDED, RunRecord, Termination, Waiting, termination_to_json
+from app.domain.runs import RunRecord, Waiting
+from app.domain.terminations import SUSPENDED, Termination, termination_to_json
 from app.domain.tickets import Ticket, waiting_to_json
 
 

@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import TypeAlias, assert_never
 
 from app.domain.json_values import JsonObject
-from app.domain.runs import LIFECYCLE, RunRecord, Stopped
+from app.domain.runs import LIFECYCLE, RunRecord
+from app.domain.terminations import Stopped
 
 
 class Limit(StrEnum):

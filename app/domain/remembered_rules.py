@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from app.domain.decisions import Action
 from app.domain.ids import AgentId, RuleId, TicketKey
-from app.domain.rules import Behavior, Rule, exact_pattern
+from app.domain.rule_texts import exact_pattern
+from app.domain.rules import Behavior, Rule
 from app.domain.tickets import Ticket
 
 

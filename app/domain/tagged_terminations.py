@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, assert_never
 
 from app.domain.json_values import as_object
-from app.domain.runs import (
+from app.domain.terminations import (
     BehaviorRequested,
     Blocked,
     Cancelled,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.clock import pause
+from app.domain.control_events import CONTROL_EVENTS
 from app.domain.errors import BadCursor, Gone
-from app.domain.events import CONTROL_EVENTS, RUN_FINISH
+from app.domain.events import RUN_FINISH
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs import RunStatus
 from app.events.frames import Frame, logged_frame

@@ -8,7 +8,7 @@ from datetime import datetime
 from app.domain.events import RUN_FINISH
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.json_values import compact
-from app.domain.runs import SUSPENDED
+from app.domain.terminations import SUSPENDED
 from app.domain.times import wire_time
 from app.storage.events import Entry, LoggedEvent
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
-from app.domain.events import TICKET_EVENTS
+from app.domain.control_events import TICKET_EVENTS
 from app.domain.ids import Tenant, ThreadId
 from app.events.frames import Batch, Frame
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Said
 from app.domain.errors import OutputOverflow, OwnershipLost
-from app.domain.events import TOOL_OUTPUT, AgentEvent, StepStart, merged, size_of
+from app.domain.event_sizes import merged, size_of
+from app.domain.events import TOOL_OUTPUT, AgentEvent, StepStart
 from app.domain.ids import RunId, Tenant, ThreadId
 
 MOST_WAITING = 1_000_000

@@ -8,9 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import assert_never
 
-from app.domain.decisions import Decision
-from app.domain.errors import Gone
-from app.domain.events import (
+from app.domain.control_events import (
     TicketDecided,
     TicketEvent,
     TicketExpired,
@@ -18,8 +16,10 @@ from app.domain.events import (
     TicketReminder,
     TicketVoid,
     TicketVoted,
-    event_fields,
 )
+from app.domain.decisions import Decision
+from app.domain.errors import Gone
+from app.domain.events import event_fields
 from app.domain.ids import Tenant
 from app.domain.tickets import NoticeKind, TicketFilter, ticket_as_opened, ticket_to_json
 from app.domain.times import wire_time

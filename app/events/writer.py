@@ -26,11 +26,12 @@ from app.domain.runs import Running
 from app.events.frames import Batch
 from app.events.journal import Journal
 from app.events.outgoing import Outgoing, Publisher
-from app.storage import checkpoints, hot
+from app.storage import checkpoints, hot_checkpoints, hot_flushes
 from app.storage.checkpoints import NotOurs
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.events import Entry, entry
-from app.storage.hot import Flush, Written
+from app.storage.hot_checkpoints import Written
+from app.storage.hot_flushes import Flush
 
 RETRY_LOCKED = 0.005
 STEP_PATIENCE = 0.02
@@ -188,9 +189,9 @@ class Writer:
             try:
                 if in_doubt:
                     keys = [(flush.tenant, flush.thread_id, flush.run_id) for flush in flushes]
-                    if written := await hot.landed(self._pool, keys, at):
+                    if written := await hot_flushes.landed(self._pool, keys, at):
                         return written
-                return await hot.flush(self._pool, flushes, at)
+                return await hot_flushes.flush(self._pool, flushes, at)
             except DATABASE_AWAY as error:
                 log.debug("flush_retried", error=type(error).__name__, runs=len(flushes))
                 in_doubt = True
@@ -199,7 +200,7 @@ class Writer:
     async def _still_owned(self, flushes: Sequence[Flush], indexes: Sequence[int]) -> set[int]:
         while True:
             try:
-                held = await hot.still_owned(self._pool, flushes)
+                held = await hot_flushes.still_owned(self._pool, flushes)
                 return {indexes[position] for position in held}
             except DATABASE_AWAY:
                 await pause(RETRY_AWAY)
@@ -242,7 +243,7 @@ class Writer:
         at = self._instant()
         try:
             with telemetry.checkpoint_seconds.time():
-                written = await hot.checkpoint(
+                written = await hot_checkpoints.checkpoint(
                     self._pool, [(save.checkpoint, save.entries) for save in saves], at
                 )
         except DATABASE_AWAY:
@@ -306,7 +307,7 @@ class Writer:
         ]
         while True:
             try:
-                return await hot.landed(self._pool, keys, at)
+                return await hot_flushes.landed(self._pool, keys, at)
             except DATABASE_AWAY:
                 await pause(RETRY_AWAY)
 

@@ -12,15 +12,8 @@ from pydantic import Field, field_validator
 from app.domain.agents import AgentSpec
 from app.domain.json_values import as_object
 from app.domain.messages import ToolCall
-from app.domain.rules import (
-    BadPattern,
-    Behavior,
-    Rule,
-    exact_pattern,
-    never_runs,
-    parse_pattern,
-    ruling,
-)
+from app.domain.rule_texts import BadPattern, exact_pattern, parse_pattern
+from app.domain.rules import Behavior, Rule, never_runs, ruling
 from app.domain.tool_calls import SuspensionRequest, ToolResult
 from app.plugins.kinds import PluginConfig, PluginKind
 from app.runtime.plugins import (

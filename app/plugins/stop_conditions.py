@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from app.domain.agents import AgentSpec
 from app.domain.json_values import JsonObject, digest
 from app.domain.messages import Message, ToolCall
-from app.domain.runs import Stopped
+from app.domain.terminations import Stopped
 from app.domain.tool_calls import ResultStatus
 from app.plugins.kinds import PluginConfig, PluginKind
 from app.runtime.plugins import HookView, Phase, Plugin, Request, Stop

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from app.domain.agents import AgentSpec
-from app.domain.backends import FULL, Capabilities
+from app.domain.capabilities import FULL, Capabilities
 from app.domain.ids import AgentId, AgentVersion
 from app.runtime.plugins import NO_PLUGINS, PluginSet
 from app.runtime.ports import LanguageModel, ModelChunk, ModelRequest, Tool

@@ -22,16 +22,9 @@ from app.domain.json_values import JsonObject
 from app.domain.limits import RAISED, USED, Used
 from app.domain.messages import LoggedMessage, Message
 from app.domain.rules import Rule
-from app.domain.runs import (
-    LIFECYCLE,
-    Done,
-    MessageOutput,
-    RunRecord,
-    Usage,
-    Waiting,
-    status_reason,
-)
+from app.domain.runs import LIFECYCLE, Done, MessageOutput, RunRecord, Usage, Waiting
 from app.domain.tasks import NewTask
+from app.domain.terminations import status_reason
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import CallState
 from app.runtime.agent import Agents, ResolvedAgent

@@ -2,7 +2,7 @@
 task that one is."""
 
 from app.clock import new_id
-from app.domain.backends import unsupported_delegate_features, unsupported_message
+from app.domain.capabilities import unsupported_delegate_features, unsupported_message
 from app.domain.children import (
     CHILD_ACTION,
     ChildWork,

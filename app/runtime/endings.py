@@ -16,16 +16,12 @@ from app.domain.runs import (
     AWAITING_CHILDREN,
     AWAITING_TASKS,
     LIMIT_REACHED,
-    Cancelled,
     Done,
-    Failed,
-    NaturalEnd,
-    Termination,
     Waiting,
     status_of,
-    status_reason,
     waiting_reason,
 )
+from app.domain.terminations import Cancelled, Failed, NaturalEnd, Termination, status_reason
 from app.domain.tickets import Ticket, TicketKind
 from app.domain.tool_calls import CallState
 from app.runtime.context import ActiveRun

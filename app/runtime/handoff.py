@@ -8,7 +8,7 @@ from typing import Any
 
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import JsonObject
-from app.domain.runs import Blocked
+from app.domain.terminations import Blocked
 from app.runtime.agent import RemoteAgent, ResolvedAgent, Unresolvable
 from app.runtime.context import ActiveRun
 from app.runtime.state import Batch, Change, StateKey, StateScope

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from app.clock import new_id
-from app.domain.events import StepEnd, StreamReset, TicketOpened
+from app.domain.control_events import TicketOpened
+from app.domain.events import StepEnd, StreamReset
 from app.domain.ids import TicketKey
 from app.domain.limit_tickets import (
     ASKED_ABOUT,
@@ -23,7 +24,8 @@ from app.domain.limit_tickets import (
     why_not_raised,
 )
 from app.domain.limits import Limit, OnLimit, exhausted
-from app.domain.runs import LIMIT_REACHED, Stopped
+from app.domain.runs import LIMIT_REACHED
+from app.domain.terminations import Stopped
 from app.domain.ticket_terms import policy_of_request
 from app.domain.tickets import Ticket, TicketKind, TicketStatus, ticket_to_json
 from app.runtime.context import ActiveRun

@@ -14,7 +14,7 @@ from app.domain.events import RunStart, StepStart, StreamReset
 from app.domain.identity import run_identity
 from app.domain.limits import Limit
 from app.domain.messages import Message, Role, Text, Visibility
-from app.domain.runs import MAX_ROUNDS, Stopped, Termination
+from app.domain.terminations import MAX_ROUNDS, Stopped, Termination
 from app.domain.tickets import TicketStatus
 from app.domain.tool_calls import CallState
 from app.runtime.background import has_answered

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
-from app.domain.runs import Termination
+from app.domain.terminations import Termination
 from app.runtime.context import ActiveRun
 from app.runtime.plugins import (
     OFFERED,

@@ -16,7 +16,8 @@ from app.domain.inference import InferenceOptions
 from app.domain.json_values import Json
 from app.domain.messages import LoggedMessage, Message, ToolCall
 from app.domain.rules import Rule
-from app.domain.runs import Termination, Usage
+from app.domain.runs import Usage
+from app.domain.terminations import Termination
 from app.domain.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
 from app.runtime.compaction_plan import CompactionPolicy
 from app.runtime.ports import Tool

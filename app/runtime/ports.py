@@ -12,13 +12,8 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 from app.domain.agents import AgentSpec
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
 from app.domain.errors import StateError
-from app.domain.events import (
-    LARGEST_DELTA,
-    ActivityDelta,
-    ActivitySnapshot,
-    AgentEvent,
-    ToolCallStreamDelta,
-)
+from app.domain.event_sizes import LARGEST_DELTA
+from app.domain.events import ActivityDelta, ActivitySnapshot, AgentEvent, ToolCallStreamDelta
 from app.domain.ids import AgentId, CallId, RunId, TaskId, ThreadId
 from app.domain.inference import NO_OPTIONS, InferenceOptions
 from app.domain.json_values import Json, JsonObject

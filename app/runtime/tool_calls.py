@@ -16,7 +16,7 @@ from typing import TypeAlias, assert_never
 
 from app.domain.agents import ToolExecution
 from app.domain.limits import Limit
-from app.domain.runs import Blocked
+from app.domain.terminations import Blocked
 from app.domain.tool_calls import CallState, CallStatus, ToolResult
 from app.runtime.background import begin_task
 from app.runtime.cut_short import AskPerson, RunAgain, way_out

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.clock import new_id
-from app.domain.events import AgentEvent, TicketOpened, ToolCallDone
+from app.domain.control_events import TicketOpened
+from app.domain.events import AgentEvent, ToolCallDone
 from app.domain.ids import TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message

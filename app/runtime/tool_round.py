@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from app import telemetry
 from app.domain.checkpoints import Saved
+from app.domain.control_events import TicketOpened
 from app.domain.errors import PluginFailed
-from app.domain.events import AgentEvent, TicketOpened, ToolCallDone, ToolCallResumed
+from app.domain.events import AgentEvent, ToolCallDone, ToolCallResumed
 from app.domain.ids import CallId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import Message, Role
-from app.domain.runs import Termination
+from app.domain.terminations import Termination
 from app.domain.tickets import Ticket, TicketKind, ticket_to_json
 from app.domain.tool_calls import (
     INTERRUPTED,

@@ -8,12 +8,8 @@ from typing import Any
 
 from sqlalchemy import exists, or_, select, tuple_
 
-from app.domain.events import (
-    TicketDecided,
-    TicketExpired,
-    ToolCallDone,
-    ToolCallResumed,
-)
+from app.domain.control_events import TicketDecided, TicketExpired
+from app.domain.events import ToolCallDone, ToolCallResumed
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
 from app.domain.tickets import Ticket
 from app.domain.times import Period

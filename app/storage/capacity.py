@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from app.storage.database import QUEUE_CONNECTIONS, RawPool
+from app.storage.connecting import QUEUE_CONNECTIONS
+from app.storage.database import RawPool
 
 _ROOM = """
 SELECT least(

@@ -6,33 +6,21 @@ nobody executes. Both keep the same promises: fenced by attempt, messages only a
 partial. The transaction belongs to the caller, who says the events last.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias, assert_never
 
-from sqlalchemy import case, delete, func, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import update
 
 from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved, Unsettled
 from app.domain.children import work_from_json
+from app.domain.control_events import RolledBack
 from app.domain.errands import AbortRemote
-from app.domain.events import RolledBack
 from app.domain.json_values import storable
-from app.domain.runs import (
-    Cancelled,
-    Done,
-    NaturalEnd,
-    Running,
-    RunRecord,
-    RunStatus,
-    Waiting,
-    WaitingReason,
-    status_of,
-    termination_to_json,
-)
+from app.domain.runs import Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
+from app.domain.terminations import Cancelled, NaturalEnd
 from app.domain.tickets import TicketKind, can_go_on
-from app.domain.tool_calls import CallStatus, kept_to_json
 from app.storage import (
     children,
     deliveries,
@@ -45,10 +33,10 @@ from app.storage import (
     threads,
     tickets,
 )
+from app.storage.checkpoint_rows import write_calls, write_run
 from app.storage.database import Connection
 from app.storage.runs import RunKey
-from app.storage.tables import event_heads, tool_calls
-from app.storage.tables import runs as run_table
+from app.storage.tables import event_heads
 from app.storage.tasks import TaskKey
 
 
@@ -112,10 +100,10 @@ async def save(
         checkpoint.next_seq,
         checkpoint.messages,
     )
-    await _write_calls(connection, checkpoint, record, at)
+    await write_calls(connection, checkpoint, record, at)
     await _begin_tasks(connection, checkpoint, at)
     standing = await _settle(connection, checkpoint, record, at)
-    await _write_run(connection, checkpoint, record, standing, at)
+    await write_run(connection, checkpoint, record, standing, at)
     next_seq = thread.next_message_seq + len(checkpoint.messages)
     advanced: dict[str, Any] = {"next_message_seq": next_seq, "updated_at": at}
     if checkpoint.thread_state is not None:
@@ -251,105 +239,3 @@ async def _admit_next(
     await line.mark_admitted(connection, waiting)
     await deliveries.enqueue(connection, waiting)
     return {"open_run_id": waiting.run_id, "queue_length": queue_length - 1}
-
-
-async def _write_run(
-    connection: Connection,
-    checkpoint: Checkpoint,
-    record: RunRecord,
-    standing: Saved,
-    at: datetime,
-) -> None:
-    state = checkpoint.state
-    output = checkpoint.output.range
-    values: dict[str, Any] = {
-        "status": status_of(state).value,
-        "losses": 0 if checkpoint.is_progress else record.losses,
-        "steps": checkpoint.steps,
-        "input_tokens": checkpoint.usage.input_tokens,
-        "output_tokens": checkpoint.usage.output_tokens,
-        "state": storable(checkpoint.run_state),
-        "output_from": output.from_seq if output else None,
-        "output_to": output.to_seq if output else None,
-        "output_ids": list(checkpoint.output.message_ids),
-        "unread_inputs": standing.unread_inputs,
-        "open_tasks": standing.open_tasks,
-        "updated_at": at,
-    }
-    match state:
-        case Running():
-            pass
-        case Waiting(reason, message):
-            values |= {"owner": None, "waiting_reason": reason.value, "waiting_message": message}
-        case Done(termination, _, final_output):
-            values |= {
-                "owner": None,
-                "waiting_reason": None,
-                "waiting_message": None,
-                "termination": storable(termination_to_json(termination)),
-                # As the hot statement does: the moment of the commit that says so.
-                "finished_at": at,
-                "final_output": storable(final_output),
-            }
-        case _:
-            assert_never(state)
-    await connection.execute(
-        update(run_table)
-        .where(run_table.c.tenant == checkpoint.tenant, run_table.c.id == checkpoint.run_id)
-        .values(values)
-    )
-
-
-async def _write_calls(
-    connection: Connection, checkpoint: Checkpoint, record: RunRecord, at: datetime
-) -> None:
-    if checkpoint.calls_settled:
-        await connection.execute(
-            delete(tool_calls).where(
-                tool_calls.c.tenant == checkpoint.tenant, tool_calls.c.run_id == checkpoint.run_id
-            )
-        )
-        return
-    owner = record.state.owner if isinstance(record.state, Running) else None
-    rows: Sequence[dict[str, Any]] = [
-        {
-            "tenant": checkpoint.tenant,
-            "run_id": checkpoint.run_id,
-            "step_index": state.step_index,
-            "call_id": state.call.id,
-            "position": state.position,
-            "name": state.call.name,
-            "arguments": storable(state.call.arguments),
-            "run_with": storable(state.run_with),
-            "kept": None if state.kept is None else storable(kept_to_json(state.kept)),
-            "status": state.status.value,
-            "effect": state.effect.value,
-            "idempotency_key": state.idempotency_key,
-            "attempt": checkpoint.attempt,
-            "worker": owner if state.status is CallStatus.RUNNING else None,
-            "started_at": at if state.status is CallStatus.RUNNING else None,
-            "updated_at": at,
-        }
-        for state in checkpoint.calls
-    ]
-    if rows:
-        statement = insert(tool_calls)
-        new = statement.excluded
-        await connection.execute(
-            statement.on_conflict_do_update(
-                index_elements=["tenant", "run_id", "step_index", "call_id"],
-                set_={
-                    "status": new.status,
-                    "run_with": new.run_with,
-                    "kept": new.kept,
-                    "attempt": new.attempt,
-                    "worker": func.coalesce(new.worker, tool_calls.c.worker),
-                    "started_at": case(
-                        (new.started_at.is_not(None), new.started_at),
-                        else_=tool_calls.c.started_at,
-                    ),
-                    "updated_at": new.updated_at,
-                },
-            ),
-            rows,
-        )

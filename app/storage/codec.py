@@ -41,8 +41,8 @@ from app.domain.runs import (
     Usage,
     Waiting,
     WaitingReason,
-    termination_from_json,
 )
+from app.domain.terminations import termination_from_json
 
 _CUT_SHORT = "cut_short"
 

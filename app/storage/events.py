@@ -10,7 +10,8 @@ from sqlalchemy import Text, Uuid, cast, func, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.domain.checkpoints import Said
-from app.domain.events import RUN_CREATED, STEP_END, STEP_START, event_fields
+from app.domain.control_events import RUN_CREATED
+from app.domain.events import STEP_END, STEP_START, event_fields
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.storage.codec import storable_json
 from app.storage.database import Connection, RawPool, raw

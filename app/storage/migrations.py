@@ -14,14 +14,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.domain.errors import DatabaseUnusable
-from app.storage.database import (
-    CANNOT_CONNECT,
-    OLDEST_SERVER,
-    RawPool,
-    asyncpg_dsn,
-    place_of,
-    unreachable,
-)
+from app.storage.connecting import CANNOT_CONNECT
+from app.storage.database import OLDEST_SERVER, RawPool
+from app.storage.database_urls import asyncpg_dsn, place_of, unreachable
 from app.storage.outages import PASSING, unusable
 
 Step: TypeAlias = Callable[[Config], None]

@@ -17,7 +17,7 @@ from app.domain.events import DELTA_EVENTS, RUN_FINISH
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.inputs import InputStatus
 from app.domain.json_values import compact
-from app.domain.runs import SUSPENDED
+from app.domain.terminations import SUSPENDED
 from app.storage.audit import TOLD
 from app.storage.codec import storable_json
 from app.storage.database import Connection, raw

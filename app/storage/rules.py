@@ -8,7 +8,8 @@ from sqlalchemy import func, insert, select, tuple_, update
 from app.domain.ids import AgentId, RuleId, RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import storable
 from app.domain.remembered_rules import RememberedRule, RuleScope
-from app.domain.rules import Behavior, Rule, parse_pattern
+from app.domain.rule_texts import parse_pattern
+from app.domain.rules import Behavior, Rule
 from app.storage.codec import Row
 from app.storage.database import Connection
 from app.storage.tables import rules

@@ -10,14 +10,8 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
 from app.domain.json_values import storable
-from app.domain.runs import (
-    TYPES_OF,
-    NewRun,
-    RunFilter,
-    RunRecord,
-    RunStatus,
-    WaitingReason,
-)
+from app.domain.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
+from app.domain.terminations import TYPES_OF
 from app.domain.tickets import TicketKind, TicketStatus
 from app.storage.codec import run_of
 from app.storage.database import Connection, RawPool

@@ -6,7 +6,8 @@ from datetime import timedelta
 from sqlalchemy import delete, func, select
 
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
-from app.storage.database import Connection, RawConnection, RawPool
+from app.storage.connecting import RawConnection
+from app.storage.database import Connection, RawPool
 from app.storage.runs import RunKey
 from app.storage.tables import runs, workers
 

@@ -11,7 +11,8 @@ from functools import partial
 from types import coroutine
 from typing import Any, TypeVar
 
-from app.domain.events import AgentEvent, size_of
+from app.domain.event_sizes import size_of
+from app.domain.events import AgentEvent
 
 T = TypeVar("T")
 Room = Callable[[], Awaitable[None]]

@@ -3,43 +3,45 @@
 import pytest
 
 from app.domain.backends import (
-    FULL,
-    REMOTE_STATELESS_TEXT,
     Artifact,
     AtRest,
     BackendCancelled,
     BackendFailed,
     BackendOutput,
     BackendStatus,
-    Cancellation,
     Completed,
-    Continuation,
-    DelegateNeeds,
     Durable,
-    OutputKind,
-    RootNeeds,
     TimedOut,
-    Transcript,
     WaitingAuth,
     WaitingInput,
-    Waits,
     display,
     durable,
     output_from_json,
     output_to_json,
     status_of_termination,
+)
+from app.domain.capabilities import (
+    FULL,
+    REMOTE_STATELESS_TEXT,
+    Cancellation,
+    Continuation,
+    DelegateNeeds,
+    OutputKind,
+    RootNeeds,
+    Transcript,
+    Waits,
     unsupported_delegate_features,
     unsupported_message,
     unsupported_root_features,
 )
 from app.domain.ids import AgentId
-from app.domain.runs import (
+from app.domain.runs import RunStatus
+from app.domain.terminations import (
     BehaviorRequested,
     Blocked,
     Cancelled,
     Failed,
     NaturalEnd,
-    RunStatus,
     Stopped,
     Termination,
 )

@@ -1,6 +1,7 @@
 """Cancellation: wherever it comes, the run is done and its thread takes the next message."""
 
-from app.domain.runs import Cancelled, Done
+from app.domain.runs import Done
+from app.domain.terminations import Cancelled
 from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Turn, turn
 from tests.conformance.acting import Story, a_call, end, events, lifecycle, play, texts, types

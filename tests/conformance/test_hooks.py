@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.messages import Role
-from app.domain.runs import Blocked, Done
+from app.domain.runs import Done
+from app.domain.terminations import Blocked
 from app.domain.tool_calls import INTERRUPTED, ToolResult
 from app.llm.scripted import in_order, turn
 from app.runtime.plugins import Block, HookView, Phase, Plugin, Request, SetResult

@@ -2,7 +2,8 @@
 
 from app.domain.failures import FailureKind, failed
 from app.domain.messages import Role
-from app.domain.runs import Done, NaturalEnd, Stopped
+from app.domain.runs import Done
+from app.domain.terminations import NaturalEnd, Stopped
 from app.llm.scripted import Fail, turn
 from tests.conformance.acting import Story, a_call, end, events, lifecycle, play, texts, told, types
 

@@ -8,7 +8,8 @@ import pytest
 from app.backends.a2a import A2AFactory
 from app.domain.backends import OUTPUT_KEY
 from app.domain.endpoints import Endpoint
-from app.domain.runs import Cancelled, Done, Failed, Stopped, Termination
+from app.domain.runs import Done
+from app.domain.terminations import Cancelled, Failed, Stopped, Termination
 from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, of_type, replica
 from tests.support.remotes import A2ARemote, A2AServer, Remotes

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.domain.runs import Cancelled, Done, Failed, NaturalEnd, Termination, Waiting
+from app.domain.runs import Done, Waiting
+from app.domain.terminations import Cancelled, Failed, NaturalEnd, Termination
 from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, of_type, replica, texts_of, types_of
 from tests.support.remotes import Remote, Remotes, remote

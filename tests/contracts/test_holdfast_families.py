@@ -9,7 +9,8 @@ import pytest
 from app.backends.base import Abort
 from app.backends.remote_run import turn_key
 from app.domain.decisions import EXPIRED
-from app.domain.runs import Cancelled, Done, Running, Waiting
+from app.domain.runs import Done, Running, Waiting
+from app.domain.terminations import Cancelled
 from app.domain.tickets import Ticket, TicketStatus
 from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, decision, of_type, replica, types_of

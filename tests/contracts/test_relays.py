@@ -12,7 +12,8 @@ from app.clock import pause
 from app.events.nats_wire import NatsWire
 from app.events.notify_wire import NotifyWire
 from app.events.relay import Handler, Hint, Topic, Wire
-from app.storage.database import Database, DatabaseOptions
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
 from app.storage.notifications import installation
 from tests.support.following import following, log_unheard, say, scope_of
 from tests.support.forwarders import Forwarder, forwarding

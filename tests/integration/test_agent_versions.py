@@ -9,7 +9,8 @@ from app.control.new_runs import OnActive
 from app.domain.errors import NotFound
 from app.domain.ids import AgentId, MessageId
 from app.domain.messages import Message, Role, Text
-from app.domain.runs import Done, NaturalEnd, RunStatus, Waiting, WaitingReason
+from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
+from app.domain.terminations import NaturalEnd
 from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Gate, in_order, turn
 from app.storage import deliveries, runs

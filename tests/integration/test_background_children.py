@@ -18,13 +18,16 @@ from app.domain.children import Delegation
 from app.domain.errands import AboutChild, ChildErrand
 from app.domain.ids import TaskId
 from app.domain.messages import Role
-from app.domain.runs import Cancelled, Done, RunStatus, Termination, Waiting, WaitingReason
+from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
 from app.domain.tasks import Task, TaskStatus
+from app.domain.terminations import Cancelled, Termination
 from app.llm.scripted import Call, Gate, Script, Turn, turn
 from tests.support.conditions import eventually
 from tests.support.families import (
     Member,
     by_transcript,
+    cautious,
+    children_forgotten,
     children_of,
     family,
     family_of,
@@ -142,11 +145,7 @@ async def test_its_progress_and_its_tickets_show_on_its_parent(database_url: str
     probe = Probe()
     catalog, script = family(
         boss=boss(turn("I will wait."), turn("It is blue.")),
-        scout=Member(
-            [turn(probe.call("p1")), turn("Blue.")],
-            tools=[probe.tool],
-            more={"approval": ["probe"]},
-        ),
+        scout=cautious(probe, turn("Blue.")),
     )
     async with replica(database_url, catalog, script) as house:
         run = await house.start()
@@ -188,10 +187,7 @@ async def test_a_child_that_isnt_to_be_kept_leaves_its_answer_with_the_task(
         run = await house.start()
         await run.ended()
 
-        async def forgotten() -> bool:
-            return not await children_of(run)
-
-        await eventually(forgotten)
+        await children_forgotten(run)
         task = await task_of(run)
     assert isinstance(task.result, dict)
     assert task.result["response"] == "Blue."

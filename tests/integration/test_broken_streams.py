@@ -8,7 +8,8 @@ import pytest
 
 from app.domain.inference import RetryPolicy
 from app.domain.messages import CutShort
-from app.domain.runs import Done, Failed, NaturalEnd
+from app.domain.runs import Done
+from app.domain.terminations import Failed, NaturalEnd
 from app.llm.catalog import ModelCatalog
 from app.llm.specs import ModelSpec
 from tests.support.fake_answers import WORD

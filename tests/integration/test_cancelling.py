@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app.control.waiting import until_rest
-from app.domain.runs import Cancelled, Done, NaturalEnd, RunStatus
+from app.domain.runs import Done, RunStatus
+from app.domain.terminations import Cancelled, NaturalEnd
 from app.domain.tickets import TicketStatus
 from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Gate, Turn, in_order, turn

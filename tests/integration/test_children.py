@@ -12,13 +12,16 @@ from app.domain.errands import AboutChild, ChildErrand
 from app.domain.errors import Invalid
 from app.domain.events import ActivitySnapshot
 from app.domain.ids import RunId
-from app.domain.runs import Cancelled, Done, NaturalEnd, RunStatus, Waiting, WaitingReason
+from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
+from app.domain.terminations import Cancelled, NaturalEnd
 from app.domain.tickets import TicketFilter, TicketKind
 from app.llm.scripted import Gate, turn
 from app.storage import deliveries
 from tests.support.conditions import eventually
 from tests.support.families import (
     Member,
+    cautious,
+    children_forgotten,
     children_of,
     family,
     family_of,
@@ -131,11 +134,7 @@ async def test_a_childs_ticket_is_in_the_inbox_and_its_parent_goes_on_once_it_is
     probe = Probe()
     catalog, script = family(
         boss=LEAD,
-        scout=Member(
-            [turn(probe.call("c1")), turn("Blue.")],
-            tools=[probe.tool],
-            more={"approval": ["probe"]},
-        ),
+        scout=cautious(probe, turn("Blue.")),
     )
     async with replica(database_url, catalog, script) as house:
         run = await house.start()
@@ -206,10 +205,7 @@ async def test_a_child_that_isnt_to_be_kept_leaves_nothing_but_its_answer(
         said = await run.ended()
         assert said[-1]["result"]["response"] == "It is blue."
 
-        async def forgotten() -> bool:
-            return not await children_of(run)
-
-        await eventually(forgotten)
+        await children_forgotten(run)
         assert await house.database.hot.fetchval("SELECT count(*) FROM threads") == 1
 
 
@@ -307,9 +303,7 @@ async def test_a_parent_tells_what_its_children_wait_for(database_url: str) -> N
     catalog, script = family(
         boss=LEAD,
         scout=Member([turn(work_for("digger")), turn("Blue.")], delegates=["digger"]),
-        digger=Member(
-            [turn(probe.call("c1")), turn("Dug.")], tools=[probe.tool], more={"approval": ["probe"]}
-        ),
+        digger=cautious(probe, turn("Dug.")),
     )
     async with replica(database_url, catalog, script) as house:
         run = await house.start()

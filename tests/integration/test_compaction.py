@@ -10,7 +10,8 @@ from app.agents.catalog import Catalog
 from app.control.reading import message_page
 from app.domain.errors import InferenceFailed
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Summary, Visibility
-from app.domain.runs import Cancelled, Done, RunStatus
+from app.domain.runs import Done, RunStatus
+from app.domain.terminations import Cancelled
 from app.llm.scripted import Fail, Gate, Part, Turn, turn
 from app.runtime.compaction import FAILURES, FIRST_PAUSE
 from app.runtime.ports import ModelRequest, StopReason, TokenUsage

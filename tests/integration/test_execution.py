@@ -8,7 +8,8 @@ from app.domain.events import ToolCallStart
 from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
 from app.domain.messages import Visibility
-from app.domain.runs import Done, Failed, NaturalEnd, RunStatus, Stopped
+from app.domain.runs import Done, RunStatus
+from app.domain.terminations import Failed, NaturalEnd, Stopped
 from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Call, Fail, Gate, Say, in_order, turn
 from tests.support.house import an_agent, of_type, replica, texts_of, types_of

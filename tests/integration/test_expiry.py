@@ -10,7 +10,8 @@ import pytest
 from app.clock import SystemClock
 from app.control.expire import Seen, look_at_the_clock
 from app.domain.errors import Gone
-from app.domain.runs import Cancelled, Done, RunStatus
+from app.domain.runs import Done, RunStatus
+from app.domain.terminations import Cancelled
 from app.domain.ticket_terms import OnExpiry
 from app.domain.tickets import TicketFilter, TicketStatus
 from app.llm.scripted import in_order, turn

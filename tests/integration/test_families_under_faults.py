@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.agents.catalog import Catalog
-from app.domain.runs import Cancelled, Done, NaturalEnd, RunRecord
+from app.domain.runs import Done, RunRecord
+from app.domain.terminations import Cancelled, NaturalEnd
 from app.llm.scripted import Gate, Script, turn
 from tests.support.conditions import eventually
 from tests.support.families import Member, by_transcript, family, records_below, work_for

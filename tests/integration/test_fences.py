@@ -18,14 +18,15 @@ from app.domain.checkpoints import Checkpoint
 from app.domain.errors import OwnershipLost
 from app.domain.events import ActivitySnapshot, StepEnd
 from app.domain.ids import AgentId, AgentVersion, CallId, InputId, TaskId, TicketKey, WorkerId
-from app.domain.runs import Failed, NewRun, RunRecord
+from app.domain.runs import NewRun, RunRecord
 from app.domain.tasks import NewTask, failed
+from app.domain.terminations import Failed
 from app.domain.tool_calls import CallStatus, Effect
 from app.events.hub import Hub
 from app.events.notify_wire import NotifyWire
 from app.events.outgoing import Outgoing, Publisher
 from app.events.relay import Relay
-from app.storage import checkpoints, hot, inputs, runs, tasks
+from app.storage import checkpoints, hot_checkpoints, hot_flushes, hot_starts, inputs, runs, tasks
 from app.storage.checkpoints import NotOurs
 from app.storage.database import Database
 from app.storage.tasks import ClaimedTask, TaskKey
@@ -107,7 +108,7 @@ async def world(database: Database) -> World:
     key = TaskKey(run.tenant, task.id, 0)
     stale, claimed = [], []
     for owner in (lost, await worker(pool)):
-        one = await hot.claim(pool, run.tenant, run.thread_id, run.id, owner, TIMEOUT)
+        one = await hot_starts.claim(pool, run.tenant, run.thread_id, run.id, owner, TIMEOUT)
         other = await tasks.claim(pool, key, owner, TIMEOUT)
         assert one is not None
         assert other is not None
@@ -137,8 +138,8 @@ async def world(database: Database) -> World:
 
 async def _flush(world: World) -> None:
     lost = flush_of(world.run, "hello", attempt=LOST_RUN)
-    assert await hot.flush(world.database.hot, [lost], NOW()) == {}
-    assert await hot.still_owned(world.database.hot, [lost]) == set()
+    assert await hot_flushes.flush(world.database.hot, [lost], NOW()) == {}
+    assert await hot_flushes.still_owned(world.database.hot, [lost]) == set()
 
 
 async def _checkpoint(world: World) -> None:
@@ -150,7 +151,7 @@ async def _checkpoint(world: World) -> None:
     ]
     for write in writes:
         entries = spoken(StepEnd())
-        assert await hot.checkpoint(world.database.hot, [(write, entries)], NOW()) == {}
+        assert await hot_checkpoints.checkpoint(world.database.hot, [(write, entries)], NOW()) == {}
 
 
 async def _save(world: World) -> None:
@@ -206,8 +207,8 @@ async def _show_activity(world: World) -> None:
 
 
 FENCED: Mapping[str, Callable[[World], Awaitable[None]]] = {
-    "hot.flush": _flush,
-    "hot.checkpoint": _checkpoint,
+    "hot_flushes.flush": _flush,
+    "hot_checkpoints.checkpoint": _checkpoint,
     "checkpoints.save": _save,
     "inputs.enter_log": _enter_log,
     "runs.release": _release,
@@ -226,8 +227,8 @@ UNFENCED: Mapping[str, str] = {
         (
             "checkpoints.is_hot",
             "events.last_borders",
-            "hot.landed",
-            "hot.still_owned",
+            "hot_flushes.landed",
+            "hot_flushes.still_owned",
             "messages.history",
             "rules.for_calls",
             "runs.cancel_reason",
@@ -242,7 +243,7 @@ UNFENCED: Mapping[str, str] = {
         ),
         READS,
     ),
-    **dict.fromkeys(("hot.claim", "tasks.claim"), CLAIMS),
+    **dict.fromkeys(("hot_starts.claim", "tasks.claim"), CLAIMS),
     **dict.fromkeys(
         (
             "checkpoints.silence",
@@ -336,8 +337,10 @@ async def test_the_new_owner_writes_what_the_old_one_could_not(world: World) -> 
     """The same, by its attempt: nothing but the fence was in the way."""
     run, pool = world.run, world.database.hot
     write = replace(world.checkpoint("Hi", applied=(world.ticket,)), attempt=LOST_RUN + 1)
-    assert set(await hot.checkpoint(pool, [(write, spoken(StepEnd()))], NOW())) == {0}
-    assert set(await hot.flush(pool, [flush_of(run, "hello", attempt=LOST_RUN + 1)], NOW())) == {0}
+    assert set(await hot_checkpoints.checkpoint(pool, [(write, spoken(StepEnd()))], NOW())) == {0}
+    assert set(
+        await hot_flushes.flush(pool, [flush_of(run, "hello", attempt=LOST_RUN + 1)], NOW())
+    ) == {0}
     mine = TaskKey(run.tenant, world.stale_task.task.id, LOST_TASK + 1)
     assert await tasks.read_messages(pool, mine, 0) == ["hurry"]
     inbox = replace(world.inbox, record=replace(world.stale, attempt=LOST_RUN + 1))

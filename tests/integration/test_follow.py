@@ -11,7 +11,7 @@ from app.domain.errors import Gone
 from app.domain.events import RunStart, TextDelta
 from app.events.follow import check_cursor, newest, read_page
 from app.events.hub import LARGEST_BACKLOG
-from app.storage import decisions, events, hot, tickets
+from app.storage import decisions, events, hot_flushes, hot_starts, tickets
 from app.storage.database import Database
 from app.storage.events import Entry
 from app.storage.notifications import listen
@@ -190,7 +190,9 @@ async def test_what_is_said_before_a_reader_finds_the_run_done_is_heard(database
         async with following(database, voices, wants_the_end) as reader:
             assert await reader.until(2) == [1, 2]
             me = await worker(database.hot)
-            assert await hot.claim(database.hot, run.tenant, run.thread_id, run.id, me, TIMEOUT)
+            assert await hot_starts.claim(
+                database.hot, run.tenant, run.thread_id, run.id, me, TIMEOUT
+            )
             await come_to_rest(voices, run, done(), attempt=2)
             assert await reader.to_the_end() == [1, 2, 3]
 
@@ -214,7 +216,9 @@ async def test_a_stream_stays_open_for_an_answer_that_is_yet_to_be_used(
             await reader.until(2)
             await reader.silence()
             me = await worker(database.hot)
-            assert await hot.claim(database.hot, run.tenant, run.thread_id, run.id, me, TIMEOUT)
+            assert await hot_starts.claim(
+                database.hot, run.tenant, run.thread_id, run.id, me, TIMEOUT
+            )
             journal, _ = voices.of(run, attempt=2)
             journal.say(RunStart({}), None)
             await reader.until(3)
@@ -241,8 +245,8 @@ async def test_large_events_are_read_a_few_at_a_time(database: Database, pieces:
     """Whoever is held up by its client holds no more of them, and misses none at the borders."""
     run = await running(database.hot)
     bodies = [body_of(events.LARGEST_STRETCH // pieces) for _ in range(3 * pieces)]
-    flush = hot.Flush(run.tenant, run.thread_id, run.id, 1, bodies)
-    assert await hot.flush(database.hot, [flush], NOW())
+    flush = hot_flushes.Flush(run.tenant, run.thread_id, run.id, 1, bodies)
+    assert await hot_flushes.flush(database.hot, [flush], NOW())
     read: list[list[int]] = []
     after, more = 0, True
     while more:
@@ -259,8 +263,8 @@ async def test_large_events_are_read_a_few_at_a_time(database: Database, pieces:
 async def test_an_event_larger_than_a_stretch_is_read_alone(database: Database) -> None:
     run = await running(database.hot)
     bodies = [body_of(2 * events.LARGEST_STRETCH) for _ in range(2)]
-    flush = hot.Flush(run.tenant, run.thread_id, run.id, 1, bodies)
-    assert await hot.flush(database.hot, [flush], NOW())
+    flush = hot_flushes.Flush(run.tenant, run.thread_id, run.id, 1, bodies)
+    assert await hot_flushes.flush(database.hot, [flush], NOW())
     first, more = await read_page(database.hot, scope_of(run), 1, 500)
     last, _ = await read_page(database.hot, scope_of(run), 2, 500)
     assert [[frame.seq for frame in frames] for frames in (first, last)] == [[2], [3]]

@@ -6,7 +6,8 @@ import pytest
 
 from app.agents.catalog import Catalog
 from app.domain.ids import AgentId, CallId, ThreadId
-from app.domain.runs import Blocked, Done
+from app.domain.runs import Done
+from app.domain.terminations import Blocked
 from app.llm.scripted import Call, in_order, turn
 from app.runtime.plugins import HandOff, HookView, Phase, Plugin, Request
 from tests.support.house import Replica, Run, an_agent, joined, of_type, replica, texts_of

@@ -10,13 +10,15 @@ import pytest
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import Checkpoint
-from app.domain.events import RunCreated, RunStart, StepEnd
+from app.domain.control_events import RunCreated
+from app.domain.events import RunStart, StepEnd
 from app.domain.ids import InputId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.runs import NewRun
 from app.domain.tool_calls import CallState, CallStatus, KeptOutcome, ToolResult
-from app.storage import events, hot, inputs, runs, threads
-from app.storage.database import Database, RawConnection, RawPool, read_uuids_as_text
-from app.storage.hot import Flush
+from app.storage import events, hot_checkpoints, hot_flushes, hot_starts, inputs, runs, threads
+from app.storage.connecting import RawConnection, read_uuids_as_text
+from app.storage.database import Database, RawPool
+from app.storage.hot_flushes import Flush
 from tests.support import obvious
 from tests.support.stored_runs import (
     TIMEOUT,
@@ -105,7 +107,7 @@ class Twins:
             self.workers.append(await worker(self.pool))
         owner, said, at = self.chance.choice(self.workers), spoken(*FIRST, step=None), NOW()
         run = self._new_run() if self.runs else some_run(thread_id=self.threads[0])
-        fast = await hot.admit(self.pool, replace(run, tenant=HOT), owner, said, at)
+        fast = await hot_starts.admit(self.pool, replace(run, tenant=HOT), owner, said, at)
         slow = await obvious.admit(self.plain, replace(run, tenant=OBVIOUS), owner, said, at)
         if fast is not None:
             self.runs.append(run)
@@ -142,7 +144,7 @@ class Twins:
         if not self.runs:
             return None, None
         run, owner = self.chance.choice(self.runs), self.chance.choice(self.workers)
-        fast = await hot.claim(self.pool, HOT, run.thread_id, run.id, owner, TIMEOUT)
+        fast = await hot_starts.claim(self.pool, HOT, run.thread_id, run.id, owner, TIMEOUT)
         slow = await obvious.claim(self.plain, replace(run, tenant=OBVIOUS), owner)
         return (
             fast and (fast.record.attempt, fast.was.value, fast.taken_over, fast.next_message_seq),
@@ -169,7 +171,7 @@ class Twins:
             ]
 
         return (
-            await hot.flush(self.pool, flushes(HOT), at) if some else {},
+            await hot_flushes.flush(self.pool, flushes(HOT), at) if some else {},
             await obvious.flush(self.plain, flushes(OBVIOUS), at),
         )
 
@@ -182,7 +184,7 @@ class Twins:
             return [(replace(one, tenant=tenant), entries) for one, entries in writes]
 
         return (
-            await hot.checkpoint(self.pool, of(HOT), at) if some else {},
+            await hot_checkpoints.checkpoint(self.pool, of(HOT), at) if some else {},
             await obvious.checkpoint(self.database, of(OBVIOUS), at),
         )
 

@@ -13,10 +13,21 @@ from app.domain.ids import InputId, Tenant, ThreadId, WorkerId
 from app.domain.messages import MessageRange
 from app.domain.runs import NewRun, Running, RunStatus
 from app.domain.tool_calls import CallStatus
-from app.storage import checkpoints, events, hot, inputs, messages, runs, threads
+from app.storage import (
+    checkpoints,
+    events,
+    hot_checkpoints,
+    hot_flushes,
+    hot_starts,
+    inputs,
+    messages,
+    runs,
+    threads,
+)
 from app.storage.checkpoints import NotOurs
 from app.storage.database import Database, RawPool
-from app.storage.hot import Admitted, Claimed, Written
+from app.storage.hot_checkpoints import Written
+from app.storage.hot_starts import Admitted, Claimed
 from tests.support.rows import contents, sizes
 from tests.support.stored_runs import (
     TIMEOUT,
@@ -48,7 +59,7 @@ def pool(database: Database) -> RawPool:
 
 
 async def claim(pool: RawPool, run: NewRun, owner: WorkerId) -> Claimed | None:
-    return await hot.claim(pool, run.tenant, run.thread_id, run.id, owner, TIMEOUT)
+    return await hot_starts.claim(pool, run.tenant, run.thread_id, run.id, owner, TIMEOUT)
 
 
 async def release(database: Database, run: NewRun, attempt: int = 1) -> None:
@@ -134,7 +145,7 @@ async def test_an_occupied_thread_admits_nobody_else(pool: RawPool) -> None:
 async def test_a_thread_that_others_queue_for_admits_nobody_past_them(pool: RawPool) -> None:
     owner = await worker(pool)
     first = await running(pool, owner)
-    await hot.checkpoint(pool, [(checkpoint_of(first, "Bye", state=done()), [])], NOW())
+    await hot_checkpoints.checkpoint(pool, [(checkpoint_of(first, "Bye", state=done()), [])], NOW())
     await pool.execute("UPDATE threads SET queue_length = 1")
     before = await contents(pool)
     assert await admit(pool, some_run(thread_id=first.thread_id), owner) is None
@@ -174,7 +185,7 @@ async def test_a_thread_goes_on_where_its_last_run_ended(pool: RawPool) -> None:
     owner = await worker(pool)
     first = await running(pool, owner)
     ended = checkpoint_of(first, "Bye", state=done())
-    await hot.checkpoint(pool, [(ended, deltas("Bye"))], NOW())
+    await hot_checkpoints.checkpoint(pool, [(ended, deltas("Bye"))], NOW())
     second = some_run(thread_id=first.thread_id)
     assert await admit(pool, second, owner) == Admitted(first_message_seq=3, event_seq=3)
 
@@ -224,7 +235,7 @@ async def test_losses_add_up_until_a_checkpoint(pool: RawPool) -> None:
         assert claimed.record.losses == losses
     marked = checkpoint_of(run, attempt=4, calls=[call_of(run, CallStatus.RUNNING)])
     for write, losses in ((marked, 3), (checkpoint_of(run, attempt=4), 0)):
-        assert set(await hot.checkpoint(pool, [(write, [])], NOW())) == {0}
+        assert set(await hot_checkpoints.checkpoint(pool, [(write, [])], NOW())) == {0}
         assert await pool.fetchval("SELECT losses FROM runs") == losses
 
 
@@ -291,7 +302,7 @@ async def test_a_run_in_line_or_at_its_end_is_not_claimed(
     queued = some_run()
     await stand_in_line(database, queued, admitted=False)
     ended = await running(pool, me)
-    await hot.checkpoint(pool, [(checkpoint_of(ended, state=done()), [])], NOW())
+    await hot_checkpoints.checkpoint(pool, [(checkpoint_of(ended, state=done()), [])], NOW())
     foreign = some_run(thread_id=queued.thread_id, run_id=queued.id, tenant=Tenant("other"))
     before = await contents(pool)
 
@@ -308,8 +319,8 @@ async def test_a_flush_numbers_the_events_of_many_runs(pool: RawPool) -> None:
     owner = await worker(pool)
     first, second = await running(pool, owner), await running(pool, owner)
 
-    one = await hot.flush(pool, [flush_of(first, "a", "b"), flush_of(second, "c")], NOW())
-    two = await hot.flush(pool, [flush_of(second, "d"), flush_of(first, "e")], NOW())
+    one = await hot_flushes.flush(pool, [flush_of(first, "a", "b"), flush_of(second, "c")], NOW())
+    two = await hot_flushes.flush(pool, [flush_of(second, "d"), flush_of(first, "e")], NOW())
 
     assert (one, two) == ({0: 2, 1: 2}, {0: 3, 1: 4})
     assert await logged_seqs(pool, first) == [1, 2, 3, 4]
@@ -324,8 +335,8 @@ async def test_numbers_have_no_gap_whoever_else_writes(database: Database, pool:
     run = await running(pool)
 
     async def flush_until_written(text: str) -> None:
-        while not await hot.flush(pool, [flush_of(run, text, text)], NOW()):
-            assert await hot.still_owned(pool, [flush_of(run, text)]) == {0}
+        while not await hot_flushes.flush(pool, [flush_of(run, text, text)], NOW()):
+            assert await hot_flushes.still_owned(pool, [flush_of(run, text)]) == {0}
 
     async def say_by_command(text: str) -> None:
         async with database.transaction() as connection:
@@ -333,7 +344,9 @@ async def test_numbers_have_no_gap_whoever_else_writes(database: Database, pool:
             await events.log(connection, run.tenant, run.thread_id, said, NOW())
 
     async def save() -> None:
-        assert await hot.checkpoint(pool, [(checkpoint_of(run), deltas("saved"))], NOW())
+        assert await hot_checkpoints.checkpoint(
+            pool, [(checkpoint_of(run), deltas("saved"))], NOW()
+        )
 
     async with asyncio.timeout(20):
         await asyncio.gather(
@@ -352,12 +365,12 @@ async def test_a_lost_run_is_told_from_a_locked_one(pool: RawPool) -> None:
     flushes = [flush_of(lost, "x"), flush_of(locked, "y"), flush_of(free, "z")]
 
     async with holding_head_of(pool, locked), asyncio.timeout(5):
-        assert await hot.flush(pool, flushes, NOW()) == {2: 2}
-        assert await hot.still_owned(pool, flushes) == {1, 2}
+        assert await hot_flushes.flush(pool, flushes, NOW()) == {2: 2}
+        assert await hot_flushes.still_owned(pool, flushes) == {1, 2}
 
     assert await logged_seqs(pool, lost) == [1]
     assert await logged_seqs(pool, locked) == [1]
-    assert await hot.flush(pool, flushes[:2], NOW()) == {1: 2}
+    assert await hot_flushes.flush(pool, flushes[:2], NOW()) == {1: 2}
 
 
 async def test_what_landed_is_found_by_its_instant(pool: RawPool) -> None:
@@ -365,10 +378,10 @@ async def test_what_landed_is_found_by_its_instant(pool: RawPool) -> None:
     keys = [(run.tenant, run.thread_id, run.id) for run in (first, second)]
     at = NOW()
     earlier, later = at - timedelta(seconds=1), at + timedelta(seconds=1)
-    await hot.flush(pool, [flush_of(first, "a")], earlier)
-    await hot.flush(pool, [flush_of(second, "b", "c")], at)
-    assert await hot.landed(pool, keys, at) == {1: 2}
-    assert await hot.landed(pool, keys, later) == {}
+    await hot_flushes.flush(pool, [flush_of(first, "a")], earlier)
+    await hot_flushes.flush(pool, [flush_of(second, "b", "c")], at)
+    assert await hot_flushes.landed(pool, keys, at) == {1: 2}
+    assert await hot_flushes.landed(pool, keys, later) == {}
 
 
 # --- checkpoint -----------------------------------------------------------------------------------
@@ -378,7 +391,9 @@ async def test_a_checkpoint_writes_all_that_is_new(database: Database, pool: Raw
     run = await running(pool)
     saved = checkpoint_of(run, "Let me see", calls=[call_of(run, CallStatus.RUNNING)])
 
-    assert await hot.checkpoint(pool, [(saved, spoken(StepEnd()))], NOW()) == {0: Written(2)}
+    assert await hot_checkpoints.checkpoint(pool, [(saved, spoken(StepEnd()))], NOW()) == {
+        0: Written(2)
+    }
 
     async with database.reading() as connection:
         record = await runs.get(connection, run.tenant, run.id)
@@ -397,9 +412,9 @@ async def test_settled_calls_are_forgotten(pool: RawPool) -> None:
     run = await running(pool)
     begun = checkpoint_of(run, calls=[call_of(run, CallStatus.RUNNING)])
     settled = checkpoint_of(run, calls=[call_of(run, CallStatus.SUCCEEDED)], calls_settled=True)
-    await hot.checkpoint(pool, [(begun, [])], NOW())
+    await hot_checkpoints.checkpoint(pool, [(begun, [])], NOW())
     assert (await sizes(pool))["tool_calls"] == 1
-    await hot.checkpoint(pool, [(settled, [])], NOW())
+    await hot_checkpoints.checkpoint(pool, [(settled, [])], NOW())
     assert "tool_calls" not in await sizes(pool)
 
 
@@ -410,7 +425,7 @@ async def test_an_end_frees_the_thread_and_silences_the_run(
     ended = checkpoint_of(run, "Bye", state=done())
     finish = spoken(RunFinish({}, {"type": "natural_end"}))
 
-    assert await hot.checkpoint(pool, [(ended, finish)], NOW()) == {0: Written(2)}
+    assert await hot_checkpoints.checkpoint(pool, [(ended, finish)], NOW()) == {0: Written(2)}
 
     async with database.reading() as connection:
         record = await runs.get(connection, run.tenant, run.id)
@@ -421,18 +436,18 @@ async def test_an_end_frees_the_thread_and_silences_the_run(
     head = await pool.fetchrow("SELECT next_seq, run_id, attempt FROM event_heads")
     assert head is not None
     assert tuple(head) == (3, None, None)
-    assert await hot.flush(pool, [flush_of(run, "still here")], NOW()) == {}
-    assert await hot.still_owned(pool, [flush_of(run, "still here")]) == set()
+    assert await hot_flushes.flush(pool, [flush_of(run, "still here")], NOW()) == {}
+    assert await hot_flushes.still_owned(pool, [flush_of(run, "still here")]) == set()
 
 
 async def test_of_a_group_only_the_lost_run_is_left_out(pool: RawPool) -> None:
     lost = await taken_over(pool)
     ended = await running(pool)
-    await hot.checkpoint(pool, [(checkpoint_of(ended, state=done()), [])], NOW())
+    await hot_checkpoints.checkpoint(pool, [(checkpoint_of(ended, state=done()), [])], NOW())
     first, second = await running(pool), await running(pool)
     group = [checkpoint_of(run, "Hi") for run in (first, lost, ended, second)]
 
-    written = await hot.checkpoint(pool, [(one, deltas("Hi")) for one in group], NOW())
+    written = await hot_checkpoints.checkpoint(pool, [(one, deltas("Hi")) for one in group], NOW())
 
     assert written == {0: Written(2), 3: Written(2)}
     answered = await pool.fetch("SELECT thread_id FROM messages WHERE role = 'assistant'")
@@ -443,9 +458,13 @@ async def test_of_a_group_only_the_lost_run_is_left_out(pool: RawPool) -> None:
 
 async def test_nobody_appends_where_somebody_else_has(pool: RawPool) -> None:
     run = await running(pool)
-    assert await hot.checkpoint(pool, [(checkpoint_of(run, "Hi"), [])], NOW()) == {0: Written(2)}
+    assert await hot_checkpoints.checkpoint(pool, [(checkpoint_of(run, "Hi"), [])], NOW()) == {
+        0: Written(2)
+    }
     before = await contents(pool)
-    assert await hot.checkpoint(pool, [(checkpoint_of(run, "Hi again"), [])], NOW()) == {}
+    assert (
+        await hot_checkpoints.checkpoint(pool, [(checkpoint_of(run, "Hi again"), [])], NOW()) == {}
+    )
     assert await contents(pool) == before
 
 
@@ -454,14 +473,16 @@ async def test_an_end_that_admits_another_run_goes_the_slower_way(pool: RawPool)
     await pool.execute("UPDATE threads SET queue_length = 1")
     before = await contents(pool)
     ended = checkpoint_of(run, "Bye", state=done())
-    assert await hot.checkpoint(pool, [(ended, deltas("Bye"))], NOW()) == {}
+    assert await hot_checkpoints.checkpoint(pool, [(ended, deltas("Bye"))], NOW()) == {}
     assert await contents(pool) == before
 
 
 async def test_what_postgres_cannot_keep_is_replaced(pool: RawPool) -> None:
     run = await running(pool)
     odd = checkpoint_of(run, "nul \0 and half a pair \ud800")
-    assert await hot.checkpoint(pool, [(odd, deltas("nul \0"))], NOW()) == {0: Written(2)}
+    assert await hot_checkpoints.checkpoint(pool, [(odd, deltas("nul \0"))], NOW()) == {
+        0: Written(2)
+    }
     assert (await sizes(pool))["messages"] == 2
 
 
@@ -476,9 +497,12 @@ async def test_a_lost_worker_writes_nothing(database: Database, pool: RawPool) -
     ]
     before = await contents(pool)
 
-    assert await hot.flush(pool, [flush_of(run, "still here")], NOW()) == {}
+    assert await hot_flushes.flush(pool, [flush_of(run, "still here")], NOW()) == {}
     for checkpoint in late:
-        assert await hot.checkpoint(pool, [(checkpoint, deltas("still here"))], NOW()) == {}
+        assert (
+            await hot_checkpoints.checkpoint(pool, [(checkpoint, deltas("still here"))], NOW())
+            == {}
+        )
         async with database.transaction() as connection:
             outcome = await checkpoints.save(connection, checkpoint, at=NOW())
         assert outcome == NotOurs()

@@ -6,14 +6,14 @@ import pytest
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import Saved, Unsettled
-from app.domain.events import InputQueued
+from app.domain.control_events import InputQueued
 from app.domain.ids import InputId, MessageId
 from app.domain.messages import Message, Role, Text
 from app.domain.runs import NewRun, Waiting, WaitingReason
 from app.llm.scripted import Gate, in_order, turn
-from app.storage import checkpoints, hot, inputs, messages, runs
+from app.storage import checkpoints, hot_checkpoints, hot_starts, inputs, messages, runs
 from app.storage.database import Database, RawPool
-from app.storage.hot import Written
+from app.storage.hot_checkpoints import Written
 from tests.support.house import Run, an_agent, replica, texts_of
 from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
@@ -139,9 +139,11 @@ async def test_a_checkpoint_tells_what_is_unread_and_an_end_is_refused(
     run = await running(pool)
     await queued(database, run, "one")
     step = checkpoint_of(run, "Hi")
-    assert await hot.checkpoint(pool, [(step, [])], NOW()) == {0: Written(2, unread_inputs=1)}
+    assert await hot_checkpoints.checkpoint(pool, [(step, [])], NOW()) == {
+        0: Written(2, unread_inputs=1)
+    }
     end = checkpoint_of(run, "Bye", next_seq=3, state=done())
-    assert await hot.checkpoint(pool, [(end, [])], NOW()) == {}
+    assert await hot_checkpoints.checkpoint(pool, [(end, [])], NOW()) == {}
     async with database.transaction() as connection:
         assert await checkpoints.save(connection, end, at=NOW()) == Unsettled(1, 0)
 
@@ -193,7 +195,7 @@ async def test_a_worker_that_lost_its_run_enters_nothing(database: Database, poo
     await queued(database, run, "one")
     await die(pool, lost)
     successor = await worker(pool)
-    assert await hot.claim(pool, run.tenant, run.thread_id, run.id, successor, TIMEOUT)
+    assert await hot_starts.claim(pool, run.tenant, run.thread_id, run.id, successor, TIMEOUT)
     async with database.transaction() as connection:
         late = await inputs.enter_log(connection, run.tenant, run.thread_id, run.id, 1, 2, NOW())
     assert late is None

@@ -11,7 +11,8 @@ from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
 from app.domain.inference import InferenceOptions, RetryPolicy
 from app.domain.messages import CutShort, Visibility
-from app.domain.runs import Done, Failed, RunRecord
+from app.domain.runs import Done, RunRecord
+from app.domain.terminations import Failed
 from app.llm.scripted import Call, Fail, Gate, Say, Think, in_order, turn
 from app.runtime.inference import CONTINUATIONS
 from app.runtime.plugins import HookView, OverrideInference, Phase, Plugin, Request

@@ -10,7 +10,8 @@ from app.domain.agents import ToolExecution
 from app.domain.errors import Conflict, Forbidden, Invalid
 from app.domain.limit_tickets import ASKED_ABOUT
 from app.domain.limits import OnLimit, limits_of, limits_to_json, used_by
-from app.domain.runs import Done, NaturalEnd, RunStatus, Stopped, Termination
+from app.domain.runs import Done, RunStatus
+from app.domain.terminations import NaturalEnd, Stopped, Termination
 from app.domain.ticket_terms import ApproverRule, OnExpiry
 from app.domain.tickets import Ticket, TicketKind, TicketStatus
 from app.domain.tool_calls import INTERRUPTED

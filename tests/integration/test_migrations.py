@@ -8,7 +8,9 @@ import pytest
 
 from app.domain.errors import DatabaseUnusable
 from app.storage import migrations
-from app.storage.database import Database, DatabaseOptions, asyncpg_dsn
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
+from app.storage.database_urls import asyncpg_dsn
 from tests.support.databases import Databases
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,8 @@ import pytest
 from app.clock import SystemClock
 from app.domain.events import StepEnd, TextDelta
 from app.storage import messages
-from app.storage.database import Database, DatabaseOptions
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
 from tests.support.forwarders import forwarding
 from tests.support.stored_runs import checkpoint_of, done, logged_seqs, running
 from tests.support.voices import PATIENCE, writing

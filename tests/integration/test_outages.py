@@ -18,8 +18,9 @@ from app.domain.runs import RunStatus
 from app.events.journal import MOST_WAITING
 from app.llm.scripted import Call, Gate, in_order, turn
 from app.runtime.ports import Tool, ToolContext
-from app.storage import hot
-from app.storage.database import Database, DatabaseOptions
+from app.storage import hot_starts
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
 from app.tools.functions import tool
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding
@@ -143,7 +144,7 @@ async def test_a_run_that_could_not_be_loaded_is_let_go_and_no_loss(way: Forward
     async with replica(way.url, an_agent(), in_order(turn("Hello")), slots=1) as house:
         assert house.worker.reserve()
         run = await house.start(here=False)
-        claimed = await hot.claim(
+        claimed = await hot_starts.claim(
             house.database.hot, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE
         )
         assert claimed is not None
@@ -166,7 +167,7 @@ async def test_a_process_that_ends_does_not_wait_for_it(way: Forwarder) -> None:
     async with replica(way.url, an_agent(), in_order(turn("Hello")), slots=1) as house:
         assert house.worker.reserve()
         run = await house.start(here=False)
-        claimed = await hot.claim(
+        claimed = await hot_starts.claim(
             house.database.hot, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE
         )
         assert claimed is not None

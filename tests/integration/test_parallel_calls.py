@@ -9,7 +9,8 @@ import pytest
 from app.agents.catalog import Catalog
 from app.domain.agents import ToolExecution
 from app.domain.json_values import Json
-from app.domain.runs import Cancelled, Done
+from app.domain.runs import Done
+from app.domain.terminations import Cancelled
 from app.domain.tickets import TicketKind
 from app.domain.tool_calls import INTERRUPTED, ToolDescriptor, ToolResult
 from app.llm.scripted import in_order, turn

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from app.domain.ids import ThreadId
-from app.domain.runs import BehaviorRequested, Done, Failed, Stopped
+from app.domain.runs import Done
+from app.domain.terminations import BehaviorRequested, Failed, Stopped
 from app.llm.scripted import in_order, turn
 from app.runtime.plugins import Block, HookView, Phase, Plugin, Request, Stop
 from app.runtime.state import Change, StateKey, StateScope

@@ -7,9 +7,10 @@ import pytest
 from app.agents.catalog import Catalog
 from app.api.schemas.runs import run_out
 from app.control import reading
-from app.domain.backends import REMOTE_STATELESS_TEXT
+from app.domain.capabilities import REMOTE_STATELESS_TEXT
 from app.domain.ids import TaskId
-from app.domain.runs import Cancelled, Done
+from app.domain.runs import Done
+from app.domain.terminations import Cancelled
 from app.llm.scripted import Call, Gate, Script, Turn, turn
 from tests.support.conditions import eventually
 from tests.support.echo_backend import Echo

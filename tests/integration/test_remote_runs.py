@@ -9,16 +9,8 @@ from app.domain.backends import OUTPUT_KEY
 from app.domain.errors import Invalid
 from app.domain.inference import InferenceOptions
 from app.domain.json_values import JsonObject
-from app.domain.runs import (
-    Cancelled,
-    Done,
-    Failed,
-    NaturalEnd,
-    Stopped,
-    Termination,
-    Waiting,
-    WaitingReason,
-)
+from app.domain.runs import Done, Waiting, WaitingReason
+from app.domain.terminations import Cancelled, Failed, NaturalEnd, Stopped, Termination
 from app.domain.tickets import TicketKind, TicketStatus
 from app.llm.scripted import in_order
 from app.storage import deliveries

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.messages import Message, Role
-from app.domain.runs import Done, Failed
+from app.domain.runs import Done
+from app.domain.terminations import Failed
 from app.llm.scripted import InOrder, in_order, turn
 from app.runtime.plugins import (
     AddContext,

@@ -7,7 +7,8 @@ from app.dispatch.launch import retry_run
 from app.domain.errors import Conflict, NotFound
 from app.domain.failures import FailureKind, failed
 from app.domain.ids import RunId
-from app.domain.runs import Done, Outcome, RunRecord, RunStatus, outcome
+from app.domain.runs import Done, RunRecord, RunStatus
+from app.domain.terminations import Outcome, outcome
 from app.llm.scripted import Fail, Gate, in_order, turn
 from tests.support.house import ANN, Run, an_agent, of_type, replica, texts_of
 from tests.support.invariants import broken_invariants

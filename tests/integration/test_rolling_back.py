@@ -14,7 +14,8 @@ from app.control.retry import RetryRequest, VersionOfAgent
 from app.dispatch.launch import retry_run
 from app.domain.ids import AgentId, MessageId, ThreadId
 from app.domain.messages import LoggedMessage, MessageRange, Visibility
-from app.domain.runs import Cancelled, Done, NaturalEnd, Outcome, outcome
+from app.domain.runs import Done
+from app.domain.terminations import Cancelled, NaturalEnd, Outcome, outcome
 from app.llm.scripted import Gate, Script, Turn, in_order, turn
 from app.runtime.compaction import Outcome as Late
 from app.runtime.plugins import HandOff, HookView, Phase, Plugin, Request

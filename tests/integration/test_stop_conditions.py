@@ -7,7 +7,8 @@ import pytest
 
 from app.agents.catalog import Catalog
 from app.domain.ids import CallId
-from app.domain.runs import Done, NaturalEnd, Stopped, Termination
+from app.domain.runs import Done
+from app.domain.terminations import NaturalEnd, Stopped, Termination
 from app.llm.scripted import Call, InOrder, Think, in_order, turn
 from tests.support.house import Run, an_agent, configured, of_type, replica, texts_of
 from tests.support.probes import Probe

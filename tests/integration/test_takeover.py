@@ -7,7 +7,8 @@ import pytest
 from app.control.explain import explain
 from app.control.reading import run_page
 from app.domain.messages import Role
-from app.domain.runs import Done, Failed, NaturalEnd, Outcome, RunFilter, RunStatus
+from app.domain.runs import Done, RunFilter, RunStatus
+from app.domain.terminations import Failed, NaturalEnd, Outcome
 from app.domain.tickets import TicketKind
 from app.domain.tool_calls import INTERRUPTED
 from app.llm.scripted import Gate, in_order, turn

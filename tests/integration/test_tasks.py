@@ -12,8 +12,9 @@ from app.domain.errors import NotFound
 from app.domain.ids import TaskId, Tenant
 from app.domain.messages import Role, Visibility
 from app.domain.principals import Principal
-from app.domain.runs import Cancelled, Done, NaturalEnd, RunStatus, Waiting, WaitingReason
+from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
 from app.domain.tasks import OUTCOME_UNKNOWN, Task, TaskStatus
+from app.domain.terminations import Cancelled, NaturalEnd
 from app.llm.scripted import Call, Gate, Turn, in_order, turn
 from app.runtime.ports import ModelRequest, ToolContext
 from app.storage.runs import RunKey

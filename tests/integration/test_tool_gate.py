@@ -6,7 +6,8 @@ import pytest
 
 from app.domain.agents import ToolExecution
 from app.domain.messages import Role
-from app.domain.runs import BehaviorRequested, Blocked, Cancelled, Done, Failed, Stopped
+from app.domain.runs import Done
+from app.domain.terminations import BehaviorRequested, Blocked, Cancelled, Failed, Stopped
 from app.domain.tickets import TicketKind, TicketStatus
 from app.domain.tool_calls import INTERRUPTED, ResumeMode, SuspensionRequest, ToolResult
 from app.llm.scripted import in_order, turn

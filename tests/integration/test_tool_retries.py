@@ -8,7 +8,8 @@ import pytest
 
 from app.domain.errors import ConfigurationError
 from app.domain.messages import Role
-from app.domain.runs import Cancelled, Done
+from app.domain.runs import Done
+from app.domain.terminations import Cancelled
 from app.llm.scripted import in_order, turn
 from app.runtime.plugins import Plugin
 from app.runtime.ports import Tool, ToolContext

@@ -10,7 +10,8 @@ from app.control.cancel_thread import ThreadCancelAnswer, cancel_thread
 from app.control.fork import ForkRequest, fork
 from app.control.waiting import until_rest
 from app.domain.ids import ThreadId
-from app.domain.runs import Cancelled, Done
+from app.domain.runs import Done
+from app.domain.terminations import Cancelled
 from app.domain.threads import Thread
 from app.llm.scripted import Gate, in_order, turn
 from tests.support.event_order import check_run

@@ -19,7 +19,8 @@ from app.events.frames import Frame
 from app.events.hub import Subscription
 from app.events.writer import STEP_PATIENCE
 from app.storage import decisions, messages, runs, tickets
-from app.storage.database import Database, DatabaseOptions, RawConnection
+from app.storage.connecting import DatabaseOptions, RawConnection
+from app.storage.database import Database
 from tests.support.forwarders import Forwarder, forwarding
 from tests.support.rows import contents
 from tests.support.stored_runs import (

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.conditions import Effects
 from tests.support.databases import Databases
 from tests.support.providers import FakeProvider, fake_provider
 from tests.support.servers import Server, serving
@@ -57,3 +58,8 @@ async def both(shared_database_url: str, agents: Path) -> AsyncIterator[tuple[Cl
 async def client(server: Server) -> AsyncIterator[Client]:
     async with server.client() as ours:
         yield ours
+
+
+@pytest.fixture
+def effects(tmp_path: Path) -> Effects:
+    return Effects(tmp_path / "effects")

@@ -76,7 +76,7 @@ async def test_running_in_the_middle_of_a_message(client: Client, provider: Fake
 
 async def test_running_in_the_middle_of_a_tool(client: Client, tmp_path: Path) -> None:
     effects = Effects(tmp_path / "effects")
-    run = await client.start("quick", f'CALL send {{"file": "{effects.file}", "hold": true}}')
+    run = await client.start("quick", effects.held("send"))
     await effects.happened()
     done = await cancelled(client, run, wait=20)
     assert done["output"]["message_ids"], "the open call must have got a result"

@@ -26,11 +26,6 @@ async def leaving(shared_database_url: str, agents: Path) -> AsyncIterator[Serve
         yield running
 
 
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
-
-
 async def told_to_go(server: Server, stream: Stream) -> None:
     """Its streams are cut: a clean end would mean that there is nothing more to come."""
     server.terminate()
@@ -75,7 +70,7 @@ async def test_an_open_message_is_said_again_by_the_other(client: Client, leavin
 async def test_a_tool_that_is_nearly_done_is_waited_for(
     client: Client, leaving: Server, effects: Effects
 ) -> None:
-    prompt = f'CALL send {{"file": "{effects.file}", "hold": true}}'
+    prompt = effects.held("send")
     async with leaving.client() as theirs, theirs.start_stream("quick", prompt) as stream:
         await stream.until("inference_complete")
         await effects.happened()
@@ -95,7 +90,7 @@ async def test_a_tool_that_takes_too_long_is_cut_short(
     client: Client, leaving: Server, effects: Effects, tool: str, executions: int, ending: str
 ) -> None:
     """Nobody waits for ever: what may be done again is, and a person is asked about the rest."""
-    prompt = f'CALL {tool} {{"file": "{effects.file}", "hold": true}}'
+    prompt = effects.held(tool)
     async with leaving.client() as theirs, theirs.start_stream("quick", prompt) as stream:
         await stream.until("inference_complete")
         await effects.happened()
@@ -113,7 +108,7 @@ async def test_whoever_waits_for_a_run_is_told_how_it_stands(
     client: Client, leaving: Server, effects: Effects
 ) -> None:
     """A poll that was held to its end would hold up the deploy, and be cut without an answer."""
-    held = f'CALL put {{"file": "{effects.file}", "hold": true}}'
+    held = effects.held("put")
     async with leaving.client() as theirs, asyncio.TaskGroup() as tasks:
         first = await theirs.start("quick", held)
         path = f"/v1/runs/{first['run_id']}"

@@ -101,7 +101,7 @@ async def test_of_many_starts_at_once_one_has_the_thread_and_the_others_get_what
     both: tuple[Client, Client], shared_database_url: str, tmp_path: Path, on_active: OnActive
 ) -> None:
     effects = Effects(tmp_path / "effects")
-    call = f'CALL look {{"file": "{effects.file}", "hold": true}}'
+    call = effects.held("look")
     thread_id = (await both[0].post("/v1/threads", {}, 201))["thread_id"]
     prompts = [f"{n} {call}" for n in range(STARTS)]
     answers = await asyncio.gather(

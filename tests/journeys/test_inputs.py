@@ -24,7 +24,7 @@ async def test_a_run_hears_of_more_before_its_next_step(
 ) -> None:
     here, there = both
     effects = Effects(tmp_path / "effects")
-    run = await here.start("quick", f'CALL look {{"file": "{effects.file}", "hold": true}}')
+    run = await here.start("quick", effects.held("look"))
     await effects.happened()
     path = f"/v1/runs/{run['run_id']}/inputs"
     if by == "thread":
@@ -96,7 +96,7 @@ async def test_a_run_that_waits_for_its_tasks_is_woken(
 ) -> None:
     here, there = both
     effects = Effects(tmp_path / "effects")
-    run = await here.start("patient", f'CALL look {{"file": "{effects.file}", "hold": true}}')
+    run = await here.start("patient", effects.held("look"))
     await effects.happened()
     assert (await here.settled(run["run_id"]))["status"] == "waiting"
     async with there.events(f"/v1/runs/{run['run_id']}", follow=1) as stream:
@@ -117,7 +117,7 @@ async def test_what_can_not_be_steered_says_why(
     refused = await there.http.post(f"/v1/runs/{done['run_id']}/inputs", json=said("more"))
     the_problem(refused, 409, "run_finished")
     effects = Effects(tmp_path / "effects")
-    held = await here.start("quick", f'CALL put {{"file": "{effects.file}", "hold": true}}')
+    held = await here.start("quick", effects.held("put"))
     behind = await here.start("quick", "hello", thread_id=held["thread_id"])
     path = f"/v1/runs/{behind['run_id']}"
     assert (await there.post(f"{path}/inputs", said("more"), 202))["status"] == "created"
@@ -224,7 +224,7 @@ async def test_a_run_that_waits_for_its_tasks_goes_on_with_a_message(
 ) -> None:
     here, there = both
     effects = Effects(tmp_path / "effects")
-    run = await here.start("patient", f'CALL look {{"file": "{effects.file}", "hold": true}}')
+    run = await here.start("patient", effects.held("look"))
     await effects.happened()
     assert (await here.settled(run["run_id"]))["status"] == "waiting"
     path = f"/v1/threads/{run['thread_id']}/messages"
@@ -245,7 +245,7 @@ async def test_a_run_that_waits_for_nobody_is_not_resumed(
     more = said("more", "resume_open_run")
     the_problem(await there.http.post(messages, json=more), 409, "run_not_waiting")
     effects = Effects(tmp_path / "effects")
-    held = await here.start("quick", f'CALL put {{"file": "{effects.file}", "hold": true}}')
+    held = await here.start("quick", effects.held("put"))
     behind = await here.start("quick", "hello", thread_id=held["thread_id"])
     for run in (held, behind):
         path = f"/v1/runs/{run['run_id']}/inputs"

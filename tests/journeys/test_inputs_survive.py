@@ -33,6 +33,15 @@ class Servers:
         )
         return server, await self._stack.enter_async_context(server.client())
 
+    async def start_at_work(
+        self, effects: Effects, tool: str = "put"
+    ) -> tuple[Server, Client, dict[str, Any]]:
+        """One more, and a run of its that is in the middle of a call."""
+        server, client = await self.start()
+        run = await client.start("quick", effects.held(tool))
+        await effects.happened()
+        return server, client, run
+
 
 async def lose(*servers: Server) -> None:
     for server in servers:
@@ -44,15 +53,6 @@ async def lose(*servers: Server) -> None:
 async def servers(database_url: str, agents: Path) -> AsyncIterator[Servers]:
     async with AsyncExitStack() as stack:
         yield Servers(stack, database_url, agents)
-
-
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
-
-
-def held(tool: str, effects: Effects) -> str:
-    return f'CALL {tool} {{"file": "{effects.file}", "hold": true}}'
 
 
 async def assert_read_once(client: Client, run: dict[str, Any], *messages: str) -> None:
@@ -77,7 +77,7 @@ async def test_the_server_dies_that_took_it_and_nobody_was_there_to_be_woken(
 ) -> None:
     """The run waits for its tasks; the message is committed while no process could go on with it."""
     first, there = await servers.start()
-    run = await there.start("patient", held("put", effects))
+    run = await there.start("patient", effects.held("put"))
     await effects.happened()
     assert (await there.settled(run["run_id"]))["status"] == "waiting"
     second, here = await servers.start(role="api")
@@ -97,9 +97,7 @@ async def test_the_server_dies_before_the_next_border_of_steps(
     servers: Servers, database_url: str, effects: Effects
 ) -> None:
     """Accepted in the middle of a call, which another one finishes."""
-    first, there = await servers.start()
-    run = await there.start("quick", held("put", effects))
-    await effects.happened()
+    first, there, run = await servers.start_at_work(effects)
     await there.post(f"/v1/runs/{run['run_id']}/inputs", said("and this"), 202)
     await lose(first)
     _, client = await servers.start()
@@ -113,11 +111,9 @@ async def test_the_server_dies_that_has_just_read_it(
     servers: Servers, database_url: str, effects: Effects, tmp_path: Path
 ) -> None:
     """It is in the log, and the run is at work on it."""
-    first, there = await servers.start()
-    run = await there.start("quick", held("put", effects))
-    await effects.happened()
+    first, there, run = await servers.start_at_work(effects)
     more = Effects(tmp_path / "more")
-    message = held("put", more)
+    message = more.held("put")
     await there.post(f"/v1/runs/{run['run_id']}/inputs", said(message), 202)
     effects.release()
     await more.happened()
@@ -133,9 +129,7 @@ async def test_the_server_dies_that_has_just_read_it(
 async def test_the_server_dies_before_a_message_in_line_has_its_turn(
     servers: Servers, database_url: str, effects: Effects
 ) -> None:
-    first, there = await servers.start()
-    run = await there.start("quick", held("put", effects))
-    await effects.happened()
+    first, there, run = await servers.start_at_work(effects)
     path = f"/v1/threads/{run['thread_id']}/messages"
     queued = await there.post(path, said("and then this", "queue"), 202)
     effects.release()
@@ -150,10 +144,8 @@ async def test_who_asks_again_after_a_lost_answer_is_heard_once(
     servers: Servers, database_url: str, effects: Effects
 ) -> None:
     """A client of a dying server sends what it has no answer for to another one, under the same key."""
-    first, there = await servers.start()
+    first, there, run = await servers.start_at_work(effects)
     _, here = await servers.start(role="api")
-    run = await there.start("quick", held("put", effects))
-    await effects.happened()
     path = f"/v1/runs/{run['run_id']}/inputs"
     answered = asyncio.Event()
 
@@ -181,10 +173,8 @@ async def test_who_asks_again_after_a_lost_answer_is_heard_once(
 async def test_the_server_dies_that_was_to_roll_its_run_back(
     servers: Servers, database_url: str, effects: Effects
 ) -> None:
-    first, there = await servers.start()
+    first, _, run = await servers.start_at_work(effects, tool="look")
     second, here = await servers.start(role="api")
-    run = await there.start("quick", held("look", effects))
-    await effects.happened()
     await lose(first)
     place = {"thread_id": run["thread_id"]}
     wanted = await here.start("quick", "no, this", **place, on_active="rollback")

@@ -281,11 +281,6 @@ async def tree_of(client: Client, root: str) -> list[Record]:
     return items
 
 
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
-
-
 async def test_a_tree_loses_no_answer_and_doubles_no_child_when_a_server_dies(
     here: tuple[Deployment, Deployment], effects: Effects
 ) -> None:

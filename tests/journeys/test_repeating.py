@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,16 +14,6 @@ from tests.support.servers import Server, serving
 from tests.support.streams import EVENT_STREAM, Client, start_body, types_of
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(scope="module")
-async def both(shared_database_url: str, agents: Path) -> AsyncIterator[tuple[Client, Client]]:
-    async with AsyncExitStack() as stack:
-        clients = []
-        for _ in range(2):
-            one = await stack.enter_async_context(serving(shared_database_url, agents=agents))
-            clients.append(await stack.enter_async_context(one.client()))
-        yield clients[0], clients[1]
 
 
 async def twenty(both: tuple[Client, Client], path: str, body: Any) -> list[httpx2.Response]:
@@ -91,7 +79,7 @@ async def test_a_client_that_lost_its_server_attaches_to_its_run_at_another(
 ) -> None:
     """The first server dies with the run in its hands; the repetition starts nothing anew."""
     effects = Effects(tmp_path / "effects")
-    body = start_body("quick", f'CALL put {{"file": "{effects.file}", "hold": true}}')
+    body = start_body("quick", effects.held("put"))
     headers = {"Idempotency-Key": "mine"}
 
     async def streamed(server: Server) -> list[str]:

@@ -52,16 +52,6 @@ async def workers(shared_database_url: str, agents: Path) -> AsyncIterator[Worke
         yield Workers(stack, shared_database_url, agents)
 
 
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
-
-
-def held(tool: str, effects: Effects) -> str:
-    """A prompt that has the model call a tool which doesn't come back until it is released."""
-    return f'CALL {tool} {{"file": "{effects.file}", "hold": true}}'
-
-
 async def lose_the_one_that_executes(workers: Workers, effects: Effects) -> None:
     await effects.happened()
     await workers.lose(effects.pids[0])
@@ -98,7 +88,7 @@ async def test_what_a_finished_tool_did_is_not_done_again(
 ) -> None:
     sent = Effects(tmp_path / "sent")
     await workers.start()
-    prompt = f'CALL send {{"file": "{sent.file}"}} {held("look", effects)}'
+    prompt = f'CALL send {{"file": "{sent.file}"}} {effects.held("look")}'
     async with client.start_stream("quick", prompt) as stream:
         await lose_the_one_that_executes(workers, effects)
         effects.release()
@@ -115,7 +105,7 @@ async def test_a_call_that_may_be_done_again_is_done_under_the_same_key(
     client: Client, workers: Workers, effects: Effects, tool: str
 ) -> None:
     await workers.start()
-    started = await client.start("quick", held(tool, effects))
+    started = await client.start("quick", effects.held(tool))
     await lose_the_one_that_executes(workers, effects)
     effects.release()
     run = await finished(client, started["run_id"])
@@ -143,7 +133,7 @@ async def test_an_unsafe_call_is_a_question_to_a_person(
     read_by_the_model: str,
 ) -> None:
     await workers.start()
-    started = await client.start("quick", held("send", effects))
+    started = await client.start("quick", effects.held("send"))
     await lose_the_one_that_executes(workers, effects)
     waiting = await client.settled(started["run_id"])
     [ticket] = waiting["waiting"]["tickets"]

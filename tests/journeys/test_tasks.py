@@ -26,14 +26,9 @@ async def url(postgres: Databases) -> AsyncIterator[str]:
         yield fresh
 
 
-@pytest.fixture
-def effects(tmp_path: Path) -> Effects:
-    return Effects(tmp_path / "effects")
-
-
 async def waiting_for_a_task(client: Client, tool: str, effects: Effects) -> dict[str, Any]:
     """A run whose only task stands still in its tool."""
-    prompt = f'CALL {tool} {{"file": "{effects.file}", "hold": true}}'
+    prompt = effects.held(tool)
     started = await client.start("patient", prompt)
     waiting = await client.settled(started["run_id"])
     assert waiting["status"] == "waiting"

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
 from app.domain.ids import TicketKey
 from app.domain.messages import Role
-from app.domain.runs import Cancelled, Done
+from app.domain.runs import Done
+from app.domain.terminations import Cancelled
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import INTERRUPTED, CallStatus
 from app.runtime.context import ActiveRun

@@ -51,6 +51,10 @@ class Effects:
 
         await eventually(look)
 
+    def held(self, tool: str) -> str:
+        """A prompt that has the model call a tool which doesn't come back until it is released."""
+        return f'CALL {tool} {{"file": "{self.file}", "hold": true}}'
+
     def release(self) -> None:
         """Let go whatever is held, now and later."""
         self.file.with_name(f"{self.file.name}.open").touch()

@@ -2,7 +2,8 @@
 
 from typing import TypeAlias
 
-from app.storage.database import RawConnection, RawPool
+from app.storage.connecting import RawConnection
+from app.storage.database import RawPool
 
 Contents: TypeAlias = dict[str, list[str]]
 

@@ -20,15 +20,17 @@ from app.domain.backends import (
     BackendFailed,
     BackendOutput,
     BackendResult,
-    Cancellation,
-    Capabilities,
     Completed,
-    Continuation,
-    OutputKind,
     TimedOut,
-    Transcript,
     WaitingAuth,
     WaitingInput,
+)
+from app.domain.capabilities import (
+    Cancellation,
+    Capabilities,
+    Continuation,
+    OutputKind,
+    Transcript,
     Waits,
 )
 from app.domain.endpoints import Endpoint

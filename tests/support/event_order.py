@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
-from app.domain.events import CONTROL_EVENTS
+from app.domain.control_events import CONTROL_EVENTS
 from app.domain.tool_calls import INTERRUPTED
 
 Event: TypeAlias = Mapping[str, Any]

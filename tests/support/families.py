@@ -10,11 +10,12 @@ from app.domain.errands import AboutChild
 from app.domain.ids import AgentId, CallId, TaskId
 from app.domain.messages import Role
 from app.domain.runs import RunRecord
-from app.llm.scripted import Call, Script, Turn, in_order
+from app.llm.scripted import Call, Script, Turn, in_order, turn
 from app.runtime.ports import ModelRequest, Tool
 from app.storage import children, overdue_errands
 from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, an_agent, joined
+from tests.support.probes import Probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,13 @@ def work_for(agent: str, prompt: str = "look it up", id: str | None = None) -> C
     return Call(tool=f"agent_run_{agent}", arguments={"prompt": prompt}, id=call_id)
 
 
+def cautious(probe: Probe, *turns: Turn) -> Member:
+    """Calls the probe first, which somebody has to approve."""
+    return Member(
+        [turn(probe.call("c1")), *turns], tools=[probe.tool], more={"approval": ["probe"]}
+    )
+
+
 async def children_of(run: Run) -> list[Run]:
     """The children of a run as it stands."""
     async with run.replica.database.reading() as connection:
@@ -85,6 +93,15 @@ async def family_of(run: Run, size: int) -> list[Run]:
         return found if len(found) == size else None
 
     return await eventually(look)
+
+
+async def children_forgotten(run: Run) -> None:
+    """Once none of them is there any more."""
+
+    async def look() -> bool:
+        return not await children_of(run)
+
+    await eventually(look)
 
 
 async def records_below(house: Replica, run: Run) -> list[RunRecord]:

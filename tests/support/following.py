@@ -12,7 +12,7 @@ from app.domain.tickets import Ticket
 from app.events.follow import Follower, Scope, follow
 from app.events.frames import Frame
 from app.events.hub import Subscription
-from app.storage import checkpoints, hot
+from app.storage import checkpoints, hot_flushes
 from app.storage.database import Database
 from tests.support.stored_runs import checkpoint_of, deltas
 from tests.support.voices import PATIENCE, Voices
@@ -87,8 +87,8 @@ class Reader:
 
 async def log_unheard(database: Database, run: NewRun, count: int, attempt: int = 1) -> None:
     """Write events that nobody is told of."""
-    flush = hot.Flush(run.tenant, run.thread_id, run.id, attempt, deltas(*["x"] * count))
-    assert await hot.flush(database.hot, [flush], NOW())
+    flush = hot_flushes.Flush(run.tenant, run.thread_id, run.id, attempt, deltas(*["x"] * count))
+    assert await hot_flushes.flush(database.hot, [flush], NOW())
 
 
 async def come_to_rest(

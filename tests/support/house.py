@@ -53,7 +53,8 @@ from app.plugins.shipped import SHIPPED
 from app.runtime.plugins import Plugin
 from app.runtime.ports import LanguageModel, Tool
 from app.storage import messages, runs, tickets
-from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import DATABASE_AWAY, Database
 from app.storage.runs import RunKey
 from tests.support.event_order import check_run
 

@@ -11,22 +11,15 @@ from app.clock import new_id
 from app.dispatch.bench import ClaimedRun
 from app.domain.agents import AgentSpec
 from app.domain.checkpoints import materialize_output
+from app.domain.control_events import CancelRequested, InputDelivered, RunCreated, TicketDecided
 from app.domain.decisions import Answer, Decision, derived_decision_id
 from app.domain.errors import InferenceFailed
-from app.domain.events import (
-    CancelRequested,
-    InputDelivered,
-    RunCreated,
-    RunFinish,
-    RunStart,
-    TicketDecided,
-)
+from app.domain.events import RunFinish, RunStart
 from app.domain.identity import run_identity
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text
 from app.domain.principals import DEFAULT_TENANT
 from app.domain.runs import (
-    Cancelled,
     Created,
     Done,
     Lineage,
@@ -37,10 +30,9 @@ from app.domain.runs import (
     RunStatus,
     Usage,
     Waiting,
-    status_reason,
-    termination_to_json,
 )
 from app.domain.tasks import TaskStatus
+from app.domain.terminations import Cancelled, status_reason, termination_to_json
 from app.domain.tickets import Ticket, TicketStatus
 from app.domain.tool_calls import INTERRUPTED, CallState, ToolResult
 from app.runtime.agent import Agents, ResolvedAgent

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, DecidedMeanwhile, Said, Saved
 from app.domain.errors import OwnershipLost
-from app.domain.events import AgentEvent, merged
+from app.domain.event_sizes import merged
+from app.domain.events import AgentEvent
 from app.domain.runs import Running, Waiting
 from app.domain.tickets import Ticket
 from tests.support.memory_rows import MemoryRows

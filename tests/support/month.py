@@ -22,10 +22,11 @@ from app.domain.events import (
 )
 from app.domain.ids import CallId, ThreadId, WorkerId
 from app.domain.messages import MessageRange, Role, ToolCall
-from app.domain.runs import Done, MessageOutput, NaturalEnd, NewRun
-from app.storage import hot
+from app.domain.runs import Done, MessageOutput, NewRun
+from app.domain.terminations import NaturalEnd
+from app.storage import hot_checkpoints, hot_flushes, hot_starts
 from app.storage.database import RawPool
-from app.storage.hot import Flush
+from app.storage.hot_flushes import Flush
 from tests.support.stored_runs import TENANT, checkpoint_of, message, some_run, spoken
 
 QUESTION = "Where is my order number 20261118-42, and can you send it to my office instead, please?"
@@ -63,12 +64,12 @@ async def day(
         flushes = [
             Flush(run.tenant, run.thread_id, run.id, 1, spoken(*_speech(run))) for run in runs
         ]
-        assert len(await hot.flush(pool, flushes, now)) == threads
+        assert len(await hot_flushes.flush(pool, flushes, now)) == threads
         ends = [
             (_end(run, conversation, now), spoken(*_last_words(run), step=None))
             for run, conversation in zip(runs, conversations, strict=True)
         ]
-        written = await hot.checkpoint(
+        written = await hot_checkpoints.checkpoint(
             pool, [(replace(end, calls_settled=True), said) for end, said in ends], now
         )
         assert len(written) == threads
@@ -81,7 +82,7 @@ async def _start(
 ) -> NewRun:
     run = some_run(QUESTION, thread_id=conversation.thread_id)
     created = spoken(*_created(run), step=None)
-    assert await hot.admit(pool, run, owner, created, at) is not None
+    assert await hot_starts.admit(pool, run, owner, created, at) is not None
     conversation.next_seq += 1
     return run
 

@@ -6,14 +6,16 @@ from datetime import datetime
 from typing import Any
 
 from app.domain.checkpoints import Checkpoint, Said, Saved
-from app.domain.events import InputDelivered
+from app.domain.control_events import InputDelivered
 from app.domain.ids import WorkerId
 from app.domain.runs import Done, NewRun, Running
 from app.storage import checkpoints, events, threads
 from app.storage.codec import message_columns
-from app.storage.database import Database, RawConnection
+from app.storage.connecting import RawConnection
+from app.storage.database import Database
 from app.storage.events import Entry, entry
-from app.storage.hot import Flush, Written
+from app.storage.hot_checkpoints import Written
+from app.storage.hot_flushes import Flush
 from tests.support.stored_runs import TIMEOUT
 
 

@@ -13,7 +13,8 @@ from app.dispatch.execution import MOST_LOSSES
 from app.domain.agents import AgentSpec, ToolExecution
 from app.domain.decisions import Action, Answer
 from app.domain.errors import OwnershipLost
-from app.domain.runs import WORKER_LOST, Running, Waiting
+from app.domain.runs import Running, Waiting
+from app.domain.terminations import WORKER_LOST
 from app.domain.tickets import Ticket
 from app.llm.scripted import Say, Turn, turn
 from app.runtime.agent import Agents, ResolvedAgent

@@ -35,8 +35,9 @@ from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun
 from app.runtime.endings import Ending
 from app.runtime.ports import Tool
-from app.storage import events, hot, messages, runs, tickets, tool_calls
-from app.storage.database import Database, DatabaseOptions
+from app.storage import events, hot_starts, messages, runs, tickets, tool_calls
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
 from tests.support.house import ANN, OneModel
 from tests.support.team import TEAM
 from tests.support.thread_rows import Rows
@@ -152,7 +153,7 @@ class RealHouse:
 
     async def claim(self) -> ClaimedRun | None:
         """By a worker that never shows a heartbeat, so that whoever comes next may claim as well."""
-        claimed = await hot.claim(
+        claimed = await hot_starts.claim(
             self.office.database.hot,
             DEFAULT_TENANT,
             self.thread_id,

@@ -14,7 +14,8 @@ from app.domain.events import RunFinish
 from app.domain.ids import CallId, RunId, TicketKey
 from app.domain.json_values import Json, compact
 from app.domain.messages import Message, Role
-from app.domain.runs import Done, Running, Waiting, termination_to_json
+from app.domain.runs import Done, Running, Waiting
+from app.domain.terminations import termination_to_json
 from app.domain.tickets import Ticket, TicketKind
 from app.domain.tool_calls import (
     INTERRUPTED,

@@ -62,11 +62,32 @@ def catalog_of(endpoint: Endpoint) -> Catalog:
     return Catalog(agents={spec.id: spec}, models={}, tools={})
 
 
+class Elsewhere:
+    """Nothing of it is scripted here."""
+
+    @property
+    def script(self) -> Script:
+        return in_order()
+
+
+@dataclass
+class Obeying:
+    """Its model is in this process, where a test sees it hang and lets it go on."""
+
+    model: Obedience
+
+    async def hanging(self) -> None:
+        await asyncio.wait_for(self.model.hanging.wait(), PATIENCE)
+
+    async def release(self) -> None:
+        self.model.released.set()
+
+
 # --- in this process ------------------------------------------------------------------------------
 
 
 @dataclass
-class EchoRemote:
+class EchoRemote(Elsewhere):
     echo: Echo
 
     @property
@@ -76,10 +97,6 @@ class EchoRemote:
     @property
     def backends(self) -> Backends:
         return self.echo.backends
-
-    @property
-    def script(self) -> Script:
-        return in_order()
 
     async def hanging(self) -> None:
         await asyncio.wait_for(self.echo.hanging.wait(), PATIENCE)
@@ -166,7 +183,7 @@ async def a2a_server(*arguments: str) -> AsyncIterator[A2AServer]:
 
 
 @dataclass
-class A2ARemote:
+class A2ARemote(Elsewhere):
     server: A2AServer
     options: Mapping[str, Json]
     auth_env: str | None = None
@@ -191,10 +208,6 @@ class A2ARemote:
     @property
     def backends(self) -> Backends:
         return self._backends
-
-    @property
-    def script(self) -> Script:
-        return in_order()
 
     async def hanging(self) -> None:
         await self.server.seen(hanging=True)
@@ -239,9 +252,8 @@ delegates = ["lead", "far"]
 
 
 @dataclass
-class HoldfastRemote:
+class HoldfastRemote(Obeying, Elsewhere):
     server: Server
-    model: Obedience
     before: Collection[str] = ()
     """Runs that were there before the test."""
 
@@ -258,16 +270,6 @@ class HoldfastRemote:
     @property
     def backends(self) -> Backends:
         return self._backends
-
-    @property
-    def script(self) -> Script:
-        return in_order()
-
-    async def hanging(self) -> None:
-        await asyncio.wait_for(self.model.hanging.wait(), PATIENCE)
-
-    async def release(self) -> None:
-        self.model.released.set()
 
     async def turns(self) -> int:
         return len(await self.runs())
@@ -297,7 +299,7 @@ async def _another_holdfast(databases: Databases, folder: Path) -> AsyncIterator
     async with model.provided() as port, databases.fresh() as url:
         file.write_text(_AGENTS.replace("PORT", str(port)))
         async with serving(url, agents=file) as server:
-            there = HoldfastRemote(server, model)
+            there = HoldfastRemote(model, server)
             yield there
             await there.backends.aclose()
 
@@ -306,10 +308,8 @@ async def _another_holdfast(databases: Databases, folder: Path) -> AsyncIterator
 
 
 @dataclass
-class LocalRemote:
+class LocalRemote(Obeying):
     """Nothing of it is remote; it obeys the same words."""
-
-    model: Obedience
 
     @property
     def catalog(self) -> Catalog:
@@ -322,12 +322,6 @@ class LocalRemote:
     @property
     def script(self) -> ModelCatalog:
         return OneModel(self.model)
-
-    async def hanging(self) -> None:
-        await asyncio.wait_for(self.model.hanging.wait(), PATIENCE)
-
-    async def release(self) -> None:
-        self.model.released.set()
 
     async def turns(self) -> int:
         raise NotImplementedError("our own loop asks its model again")

@@ -4,7 +4,8 @@ from typing import TypeAlias
 
 import asyncpg
 
-from app.storage.database import RawConnection, RawPool
+from app.storage.connecting import RawConnection
+from app.storage.database import RawPool
 from app.storage.tables import metadata
 
 Contents: TypeAlias = dict[str, list[str]]

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import Checkpoint, Said
-from app.domain.events import AgentEvent, RunCreated, TextDelta
+from app.domain.control_events import RunCreated
+from app.domain.events import AgentEvent, TextDelta
 from app.domain.ids import (
     AgentId,
     AgentVersion,
@@ -22,19 +23,20 @@ from app.domain.runs import (
     Done,
     Lineage,
     MessageOutput,
-    NaturalEnd,
     NewRun,
     Running,
     Usage,
     Waiting,
     WaitingReason,
 )
+from app.domain.terminations import NaturalEnd
 from app.domain.tickets import Ticket, TicketKind, ticket_for
 from app.domain.tool_calls import CallState, CallStatus, Effect, SuspensionRequest, idempotency_key
-from app.storage import hot, workers
+from app.storage import hot_starts, workers
 from app.storage.database import RawPool
 from app.storage.events import Entry, entry
-from app.storage.hot import Admitted, Flush
+from app.storage.hot_flushes import Flush
+from app.storage.hot_starts import Admitted
 
 TENANT = Tenant("acme")
 TIMEOUT = 5.0
@@ -96,7 +98,7 @@ async def die(pool: RawPool, lost: WorkerId) -> None:
 async def admit(pool: RawPool, run: NewRun, owner: WorkerId) -> Admitted | None:
     ids = [str(one.id) for one in run.messages]
     created = spoken(RunCreated(run.agent_id, "running", 0, ids), step=None)
-    return await hot.admit(pool, run, owner, created, _CLOCK.now())
+    return await hot_starts.admit(pool, run, owner, created, _CLOCK.now())
 
 
 async def running(pool: RawPool, owner: WorkerId | None = None) -> NewRun:
@@ -112,7 +114,7 @@ async def taken_over(pool: RawPool) -> NewRun:
     run = await running(pool, lost)
     await die(pool, lost)
     successor = await worker(pool)
-    assert await hot.claim(pool, run.tenant, run.thread_id, run.id, successor, TIMEOUT)
+    assert await hot_starts.claim(pool, run.tenant, run.thread_id, run.id, successor, TIMEOUT)
     return run
 
 

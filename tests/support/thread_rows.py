@@ -8,15 +8,8 @@ from typing import Any
 from app.domain.checkpoints import materialize_output
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Role, message_to_json
-from app.domain.runs import (
-    Created,
-    Done,
-    MessageOutput,
-    Running,
-    RunRecord,
-    Waiting,
-    termination_to_json,
-)
+from app.domain.runs import Created, Done, MessageOutput, Running, RunRecord, Waiting
+from app.domain.terminations import termination_to_json
 from app.domain.tickets import Ticket, TicketStatus, ticket_order, ticket_to_json, waiting_to_json
 from app.domain.tool_calls import CallState
 from tests.support.event_order import Event, check_thread

@@ -13,7 +13,8 @@ from app.domain.idempotency import IdempotencyKey, KeptAnswer
 from app.domain.ids import Tenant
 from app.domain.principals import Principal
 from app.storage import idempotency
-from app.storage.database import Database, DatabaseOptions
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
 from app.transport import cursors
 from tests.support.routes import BODIES, UNKNOWN, Route
 from tests.surface.stage import BODY_BYTES, HOLDERS, MESSAGE_BYTES, Stage

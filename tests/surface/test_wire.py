@@ -109,16 +109,24 @@ async def test_who_sends_slowly_is_refused_in_time(
 
 
 async def test_others_are_served_while_many_are_slow(server: Server, client: Client) -> None:
-    async def keep_one() -> None:
-        async with a_wire(server.base) as wire:
-            await wire.send(a_start(b"Content-Length: 5000") + b'{"agent_id": "qui')
-            await wire.rest()
+    served, began = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def keep_one_open() -> None:
+        """And another one whenever the server has lost its patience."""
+        while not served.is_set():
+            async with a_wire(server.base) as wire:
+                await wire.send(a_start(b"Content-Length: 5000") + b'{"agent_id": "qui')
+                began.release()
+                await wire.rest()
 
     async with asyncio.TaskGroup() as tasks:
-        slow = [tasks.create_task(keep_one()) for _ in range(200)]
+        for _ in range(200):
+            tasks.create_task(keep_one_open())
+        for _ in range(200):
+            await began.acquire()
         run = await client.start("quick", "hello")
         assert (await client.settled(run["run_id"]))["outcome"] == "succeeded"
-        assert not all(one.done() for one in slow)
+        served.set()
 
 
 async def test_whoever_is_quick_enough_is_not_hurried(server: Server, client: Client) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.storage.database import RawConnection
+from app.storage.connecting import RawConnection
 from tests.support.conditions import Effects, eventually
 from tests.support.event_order import check_run
 from tests.support.servers import serving
@@ -43,14 +43,14 @@ async def other(shared_database_url: str, agents: Path) -> AsyncIterator[Client]
 async def test_a_blocked_process_keeps_its_runs(
     shared_database_url: str, agents: Path, other: Client, database: RawConnection, tmp_path: Path
 ) -> None:
-    held, blocking = Effects(tmp_path / "held"), Effects(tmp_path / "blocking")
+    waiting, blocking = Effects(tmp_path / "held"), Effects(tmp_path / "blocking")
     async with AsyncExitStack() as stack:
         here = await stack.enter_async_context(
             serving(shared_database_url, agents=agents, heartbeat_timeout=TIMEOUT, log_json=True)
         )
         client = await stack.enter_async_context(here.client())
-        innocent = await client.start("quick", f'CALL send {{"file": "{held.file}", "hold": true}}')
-        await held.happened()
+        innocent = await client.start("quick", waiting.held("send"))
+        await waiting.happened()
         run = await client.start("quick", f'CALL block {{"file": "{blocking.file}"}}')
         await blocking.happened()
         since = await database.fetchval("SELECT now()")
@@ -64,12 +64,12 @@ async def test_a_blocked_process_keeps_its_runs(
         blocked = await here.logged("event_loop_blocked")
         assert any("journey_tools.py" in place for place in blocked["at"]), "it says what blocks it"
         blocking.release()
-        held.release()
+        waiting.release()
         for run_id in ids:
             assert (await other.ended(run_id))["outcome"] == "succeeded"
             check_run(await other.log(f"/v1/runs/{run_id}"))
     assert await database.fetchval(_ATTEMPTS, ids) == [1, 1]
-    assert len(held.lines) == len(blocking.lines) == 1
+    assert len(waiting.lines) == len(blocking.lines) == 1
 
 
 async def test_a_process_that_stays_blocked_loses_its_runs(

@@ -15,7 +15,8 @@ import pytest
 
 from app.clock import pause
 from app.storage import migrations
-from app.storage.database import DATABASE_AWAY, Database, DatabaseOptions
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import DATABASE_AWAY, Database
 from tests.support.clusters import Cluster, cluster_folder, running_cluster
 from tests.support.conditions import Effects, eventually
 from tests.support.event_order import check_run

@@ -8,9 +8,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app import wiring
 from app.domain.errors import ConfigurationError
 from app.events.nats_wire import servers_of
+from app.wiring import connections
 from tests.support.commands import holdfast
 from tests.support.event_order import check_run
 from tests.support.nats import NatsServer, nats_server
@@ -118,4 +118,4 @@ def test_without_the_extra_one_sentence_says_what_to_do(monkeypatch: pytest.Monk
     monkeypatch.delitem(sys.modules, "app.events.nats_wire", raising=False)
     monkeypatch.setitem(sys.modules, "nats", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[nats\]'"):
-        wiring.nats()
+        connections.nats()

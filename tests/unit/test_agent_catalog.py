@@ -2,72 +2,24 @@
 
 import json
 import re
-import sys
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
-from app.agents.catalog import Catalog, load_catalog
-from app.agents.demo import demo_catalog
+from app.agents.catalog import load_catalog
 from app.domain.agents import AgentSpec, agent_from_json, agent_to_json
 from app.domain.errors import ConfigurationError
-from app.domain.ids import AgentId, CallId, RunId, ThreadId
+from app.domain.ids import AgentId
 from app.domain.ticket_terms import ApproverRule, OnExpiry
 from app.domain.tool_calls import Effect
 from app.llm.specs import ModelSpec, specs_from_environment
-from app.runtime.ports import ToolContext
-from app.tools.functions import FunctionTool
-
-MODELS = """
-[models.fast]
-provider = "openai"
-model = "fast-1"
-base_url = "http://127.0.0.1:9/v1"
-api_key = "unused"
-"""
-
-TOOLS = """
-from app.tools.functions import tool
-
-@tool
-async def add(a: int, b: int) -> int:
-    return a + b
-
-@tool(effect="read")
-def look() -> str:
-    return "seen"
-"""
-
-AGENT = """
-[agents.helper]
-model = "fast"
-"""
+from tests.support.agents_files import AGENT, MODELS, TOOLS, load, problems
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "my_tools.py").write_text(TOOLS)
     return tmp_path
-
-
-def load(folder: Path, text: str, **more: str) -> Catalog:
-    file = folder / "agents.toml"
-    file.write_text(text)
-    for name, source in more.items():
-        place = folder / f"{name}.py"
-        place.parent.mkdir(exist_ok=True)
-        place.write_text(dedent(source))
-    return load_catalog(file)
-
-
-def problems(folder: Path, text: str, **more: str) -> list[str]:
-    with pytest.raises(ConfigurationError) as caught:
-        load(folder, text, **more)
-    lines = str(caught.value).splitlines()
-    start = f"{folder / 'agents.toml'}: "
-    assert all(line.startswith(start) for line in lines)
-    return [line.removeprefix(start) for line in lines]
 
 
 # --- what a right one gives -----------------------------------------------------------------------
@@ -381,176 +333,6 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     (tmp_path / "agents.toml").write_bytes(b'[agents.a]\nmodel = "\xe4"\n')
     with pytest.raises(ConfigurationError, match="isn't UTF-8 text; save it as UTF-8"):
         load_catalog(tmp_path / "agents.toml")
-
-
-# --- modules of tools -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        ("import nothing_of_that_name", r"ModuleNotFoundError.*\(broken\.py, line 1\)"),
-        ("\n1 / 0", r"ZeroDivisionError: division by zero \(broken\.py, line 2\)"),
-        ("def x(:", r"SyntaxError: .*line 1"),
-        ("raise SystemExit(1)", r"SystemExit: 1"),
-        (
-            "from app.tools.functions import tool\n@tool\ndef f(*a): ...",
-            r"tool 'f': .*can't be given by name.*\(broken\.py, line 2\)",
-        ),
-    ],
-)
-def test_a_module_that_cannot_be_imported_says_why_and_in_which_line(
-    folder: Path, source: str, said: str
-) -> None:
-    found = problems(folder, MODELS + AGENT + '[tools]\nmodules = ["broken"]', broken=source)
-    assert len(found) == 1
-    file = re.escape(str(folder / "broken.py"))
-    assert re.match(rf"tools\.modules\[0\]: {file} can't be imported: {said}", found[0])
-    assert found[0].endswith("correct it there")
-
-
-def test_a_module_without_tools_is_a_problem(folder: Path) -> None:
-    found = problems(folder, MODELS + AGENT + '[tools]\nmodules = ["empty"]', empty="x = 1")
-    assert found == [
-        "tools.modules[0]: module 'empty' defines no tool; decorate a function with @tool"
-        " (from app.tools.functions import tool)"
-    ]
-
-
-def test_two_tools_of_one_name_are_a_problem(folder: Path) -> None:
-    text = MODELS + AGENT + '[tools]\nmodules = ["my_tools", "others"]'
-    found = problems(folder, text, others=TOOLS.replace("look", "peek"))
-    assert found == [
-        "tools.modules[1]: module 'others' defines a tool 'add', and so does 'my_tools';"
-        ' rename one: @tool(name="…")'
-    ]
-
-
-def test_one_tool_seen_in_two_modules_is_one_tool(folder: Path) -> None:
-    text = MODELS + AGENT + '[tools]\nmodules = ["my_tools", "others"]'
-    assert set(load(folder, text, others="from my_tools import add").tools) == {"add", "look"}
-
-
-def test_packages_and_neighbours_can_be_imported(folder: Path) -> None:
-    catalog = load(
-        folder,
-        MODELS + AGENT + '[tools]\nmodules = ["kit.sub", "kit", "spaced.deep"]',
-        **{
-            "kit/__init__": TOOLS.replace("add", "kit_add").replace("look", "kit_look"),
-            "kit/sub": """
-            from app.tools.functions import tool
-            from neighbour import WORD
-            from .names import NAME
-
-            @tool(name=NAME)
-            def say() -> str:
-                from neighbour import WORD as again
-                return WORD + again
-            """,
-            "kit/names": 'NAME = "named"',
-            "neighbour": 'WORD = "hello"',
-            "spaced/deep": TOOLS,
-        },
-    )
-    assert set(catalog.tools) == {"named", "kit_add", "kit_look", "add", "look"}
-    named = catalog.tools["named"]
-    assert isinstance(named, FunctionTool)
-    assert named() == "hellohello"
-
-
-def test_the_search_path_stays_as_it_was(folder: Path) -> None:
-    before = list(sys.path)
-    load(folder, MODELS + AGENT + '[tools]\nmodules = ["my_tools"]')
-    assert sys.path == before
-    problems(folder, MODELS + AGENT + '[tools]\nmodules = ["broken"]', broken="1 / 0")
-    assert sys.path == before
-
-
-def test_the_same_name_in_another_folder_is_another_module(tmp_path: Path) -> None:
-    found = []
-    for word in ("one", "two"):
-        folder = tmp_path / word
-        folder.mkdir()
-        catalog = load(
-            folder,
-            MODELS + AGENT + '[tools]\nmodules = ["same"]',
-            same=f"from neighbour import tool\n@tool\ndef say_{word}(): ...",
-            neighbour="from app.tools.functions import tool",
-        )
-        found.append(list(catalog.tools))
-    assert found == [["say_one"], ["say_two"]]
-
-
-def test_a_folder_may_be_known_by_several_paths_and_its_files_be_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("data", "mounted"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "also_mounted").symlink_to(tmp_path / "mounted")
-    for name, text in {
-        "linked_tools.py": TOOLS,
-        "agents.toml": MODELS + AGENT + '[tools]\nmodules = ["linked_tools"]',
-    }.items():
-        (tmp_path / "data" / name).write_text(text)
-        (tmp_path / "mounted" / name).symlink_to(tmp_path / "data" / name)
-    monkeypatch.syspath_prepend(str(tmp_path / "also_mounted"))
-    assert load_catalog(tmp_path / "mounted" / "agents.toml").tools
-    assert load_catalog(tmp_path / "also_mounted" / "agents.toml").tools
-
-
-@pytest.mark.parametrize("taken", ["json", "pytest", "sys"])
-def test_a_name_that_python_knows_already_is_a_problem(folder: Path, taken: str) -> None:
-    module = sys.modules[taken]
-    text = MODELS + AGENT + f'[tools]\nmodules = ["{taken}"]'
-    found = problems(folder, text, **{taken: TOOLS})
-    assert found[0].startswith(f"tools.modules[0]: the name {taken!r} belongs to another module (")
-    assert found[0].endswith("rename this one")
-    assert sys.modules[taken] is module
-
-
-# --- the demo -------------------------------------------------------------------------------------
-
-
-def test_the_demo_needs_no_key() -> None:
-    catalog = demo_catalog()
-    [demo] = catalog.agents.values()
-    assert demo.id == "demo"
-    assert demo.approval == ("delete_file",)
-    assert catalog.models[demo.model].provider == "scripted"
-    assert catalog.models[demo.model].options == {"script": "demo", "delay_ms": 30}
-    assert catalog.tools["list_files"].descriptor.effect is Effect.READ
-    assert catalog.tools["delete_file"].descriptor.effect is Effect.UNSAFE
-
-
-def test_a_key_in_the_environment_adds_an_agent() -> None:
-    models = specs_from_environment({"OPENAI_API_KEY": "a", "ANTHROPIC_API_KEY": "b"})
-    catalog = demo_catalog(default_models=models)
-    assert list(catalog.agents) == ["demo", "openai", "anthropic"]
-    agent = catalog.agents[AgentId("anthropic")]
-    assert agent.model == "anthropic"
-    assert agent.tools == catalog.agents[AgentId("demo")].tools
-    assert agent.approval == ("delete_file",)
-
-
-@pytest.mark.anyio
-async def test_the_demo_deletes_nothing_real(tmp_path: Path) -> None:
-    real = tmp_path / "real.txt"
-    real.write_text("still here")
-    catalog = demo_catalog()
-    context = ToolContext(
-        run_id=RunId("r"),
-        thread_id=ThreadId("t"),
-        call_id=CallId("c"),
-        tool_name="delete_file",
-        idempotency_key="k",
-        say=lambda event: None,
-    )
-    result = await catalog.tools["delete_file"].execute({"path": str(real)}, context)
-    assert "pretend file" in result.text
-    assert real.read_text() == "still here"
-    await catalog.tools["delete_file"].execute({"path": "/tmp/todo.txt"}, context)
-    listed = await catalog.tools["list_files"].execute({}, context)
-    assert listed.data == ["/tmp/notes.md", "/tmp/old-report.txt"]
 
 
 # --- terms of tickets -----------------------------------------------------------------------------

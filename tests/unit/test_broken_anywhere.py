@@ -11,7 +11,8 @@ from app.domain.ids import AgentId, CallId
 from app.domain.inference import RetryPolicy
 from app.domain.json_values import as_object
 from app.domain.messages import Role
-from app.domain.runs import Done, NaturalEnd
+from app.domain.runs import Done
+from app.domain.terminations import NaturalEnd
 from app.llm.scripted import Call, Fail, Part, Say, ScriptedModel, Think, Turn
 from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
 from app.runtime.cancellation import Interruption

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.deltas import LoggedDelta, joined
-from app.domain.events import LARGEST_DELTA
+from app.domain.event_sizes import LARGEST_DELTA
 from app.domain.json_values import JsonObject
 
 

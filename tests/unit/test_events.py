@@ -7,13 +7,12 @@ from typing import get_args
 import pytest
 
 from app.domain.checkpoints import Said
+from app.domain.control_events import CONTROL_EVENTS
+from app.domain.event_sizes import LARGEST_DELTA, merged
 from app.domain.events import (
-    CONTROL_EVENTS,
     DELTA_EVENTS,
-    LARGEST_DELTA,
     AgentEvent,
     InferenceComplete,
-    OpenParts,
     ReasoningDelta,
     RunStart,
     StepEnd,
@@ -27,10 +26,9 @@ from app.domain.events import (
     ToolCallStart,
     ToolCallStreamDelta,
     event_fields,
-    merged,
-    open_parts_of,
 )
 from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.open_parts import OpenParts, open_parts_of
 from app.events.frames import Batch
 from app.storage.events import entry
 

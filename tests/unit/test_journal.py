@@ -6,8 +6,8 @@ import pytest
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
 from app.domain.errors import OutputOverflow, OwnershipLost
+from app.domain.event_sizes import LARGEST_DELTA
 from app.domain.events import (
-    LARGEST_DELTA,
     ActivityDelta,
     ActivitySnapshot,
     AgentEvent,

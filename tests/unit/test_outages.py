@@ -5,7 +5,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.domain.errors import DatabaseBusy, Reason
-from app.storage.database import DATABASE_AWAY, place_of
+from app.storage.database import DATABASE_AWAY
+from app.storage.database_urls import place_of
 from app.storage.outages import OVER_AFTER, Outages, reason_of
 from tests.support.clocks import Clock
 

@@ -8,7 +8,7 @@ from app.agents.entries import AgentEntry, OptionsEntry, RetryEntry
 from app.cli.environment import as_markdown
 from app.domain.ids import AgentId
 from app.runtime.plugins import Phase
-from app.wiring import known_backends
+from app.wiring.agents import known_backends
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

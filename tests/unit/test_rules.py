@@ -3,15 +3,8 @@
 import pytest
 
 from app.domain.json_values import JsonObject
-from app.domain.rules import (
-    BadPattern,
-    Behavior,
-    Rule,
-    exact_pattern,
-    never_runs,
-    parse_pattern,
-    ruling,
-)
+from app.domain.rule_texts import BadPattern, exact_pattern, parse_pattern
+from app.domain.rules import Behavior, Rule, never_runs, ruling
 
 ALLOW, ASK, DENY = Behavior.ALLOW, Behavior.ASK, Behavior.DENY
 

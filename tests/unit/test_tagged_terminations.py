@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.runs import (
+from app.domain.tagged_terminations import from_done_reason, from_tagged, tagged
+from app.domain.terminations import (
     BehaviorRequested,
     Blocked,
     Cancelled,
@@ -16,7 +17,6 @@ from app.domain.runs import (
     termination_from_json,
     termination_to_json,
 )
-from app.domain.tagged_terminations import from_done_reason, from_tagged, tagged
 
 SHAPES: list[tuple[Termination, dict[str, Any]]] = [
     (NaturalEnd(), {"type": "natural_end"}),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.runs import (
+from app.domain.terminations import (
     BehaviorRequested,
     Blocked,
     Cancelled,

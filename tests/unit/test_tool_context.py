@@ -5,13 +5,8 @@ from typing import Any
 import pytest
 
 from app.domain.errors import StateError
-from app.domain.events import (
-    LARGEST_DELTA,
-    ActivityDelta,
-    ActivitySnapshot,
-    AgentEvent,
-    ToolCallStreamDelta,
-)
+from app.domain.event_sizes import LARGEST_DELTA
+from app.domain.events import ActivityDelta, ActivitySnapshot, AgentEvent, ToolCallStreamDelta
 from app.domain.ids import CallId, RunId, ThreadId
 from app.domain.tool_calls import SuspensionRequest
 from app.runtime.ports import ToolContext

@@ -7,7 +7,8 @@ from pydantic import Field
 from app.api.schemas.common import Answer, Time
 from app.api.schemas.tickets import TicketOut, ticket_out
 from app.control.explain import Explanation, Why
-from app.domain.runs import Done, RunRecord, outcome
+from app.domain.runs import Done, RunRecord
+from app.domain.terminations import outcome
 
 
 class ReasonOut(Answer):

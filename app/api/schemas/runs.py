@@ -17,7 +17,8 @@ from app.control.retry import VersionOfAgent
 from app.domain.identity import session_id
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
-from app.domain.runs import Done, RunRecord, Waiting, outcome, termination_to_json
+from app.domain.runs import Done, RunRecord, Waiting
+from app.domain.terminations import outcome, termination_to_json
 from app.domain.ticket_terms import OnExpiry
 from app.domain.tickets import ticket_to_json, waiting_to_json
 from app.tools.frontend import MOST_FRONTEND_TOOLS, problem_of_parameters

@@ -22,7 +22,7 @@ from app.domain.ids import RunId
 from app.domain.principals import Principal
 from app.events import outgoing
 from app.events.outgoing import Outgoing, Transaction
-from app.storage import hot
+from app.storage import hot_flushes
 
 SLOW_COMMIT = 0.3
 
@@ -31,9 +31,9 @@ _FENCE_OF_EVENTS = "WHERE h.run_id = w.run_id AND h.attempt = w.attempt\n    ORD
 
 def without_a_fence() -> None:
     """Whoever has lost a run still writes its events."""
-    unfenced = hot._FLUSH.replace(_FENCE_OF_EVENTS, "ORDER BY")
-    assert unfenced != hot._FLUSH
-    hot._FLUSH = unfenced
+    unfenced = hot_flushes._FLUSH.replace(_FENCE_OF_EVENTS, "ORDER BY")
+    assert unfenced != hot_flushes._FLUSH
+    hot_flushes._FLUSH = unfenced
 
 
 def publishing_before_the_commit() -> None:

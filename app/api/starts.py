@@ -1,0 +1,173 @@
+"""Runs started over HTTP: answered at once, or when one has come to rest, or by its events."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+
+from app.api.schemas.messages import bounded
+from app.api.schemas.runs import RunOut, StartIn, run_out
+from app.clock import new_id
+from app.control import reading
+from app.control.desk import Desk
+from app.control.new_runs import StartRequest
+from app.control.once import Once
+from app.control.start import ToExecute
+from app.control.waiting import until_rest
+from app.dispatch.launch import start_run
+from app.dispatch.worker import Worker
+from app.domain.errors import AnsweredBefore
+from app.domain.idempotency import KeptAnswer
+from app.domain.ids import AgentId, RunId, ThreadId
+from app.domain.inference import NO_OPTIONS
+from app.domain.principals import Principal
+from app.domain.runs import RunRecord
+from app.events.follow import Scope, follow
+from app.transport.deps import (
+    DeskDep,
+    LongPollsDep,
+    PrincipalDep,
+    StreamOptionsDep,
+    WorkerDep,
+    require_staying,
+)
+from app.transport.headers import preferred_wait, traceparent, wants_event_stream
+from app.transport.refusals import refusals
+from app.transport.repetitions import REPLAYED, KeyDep
+from app.transport.sse import EventStream, StreamOptions
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=RunOut,
+    responses={
+        200: {
+            "description": "With `Accept: text/event-stream`: the run's events as they happen. "
+            "With `Prefer: wait=N`: the run, when it came to rest in time.",
+            "content": {"text/event-stream": {}},
+        },
+        **refusals(
+            "agent_not_found",
+            "agent_required",
+            "thread_not_found",
+            "thread_busy",
+            "run_id_conflict",
+            "queue_full",
+            "frontend_tool_taken",
+            "backend_unsupported",
+            "message_empty",
+            "message_too_large",
+            "draining",
+        ),
+    },
+    dependencies=[Depends(require_staying)],
+)
+async def start_a_run(
+    body: StartIn,
+    request: Request,
+    desk: DeskDep,
+    worker: WorkerDep,
+    principal: PrincipalDep,
+    options: StreamOptionsDep,
+    key: KeyDep,
+    polls: LongPollsDep,
+    prefer: Annotated[
+        str | None, Header(description="`wait=N`: answer when it is done or waits for somebody.")
+    ] = None,
+) -> Response:
+    """Start a run. It goes on whether anybody listens or not."""
+    start = _start_request(body, desk.limits.message_bytes, traceparent(request))
+    once = None if key is None else Once(key, accepted)
+    if wants_event_stream(request):
+        return await _started_stream(desk, worker, principal, start, once, options)
+    seconds, replayed = preferred_wait(request), {}
+    try:
+        record = (await start_run(desk, worker, principal, start, once)).record
+    except AnsweredBefore as before:
+        if not seconds:
+            raise
+        record, replayed = await _run_of(desk, principal, before.answer), REPLAYED
+    view, rests = reading.RunView(record), False
+    if seconds:
+        rests = await polls.hold(
+            until_rest(desk, principal.tenant, record.thread_id, record.id, seconds)
+        )
+        view = await reading.view(desk, principal.tenant, record.id)
+    return Response(
+        run_out(view).model_dump_json(),
+        status_code=200 if rests else 202,
+        headers={"Location": _place(record), **replayed},
+        media_type="application/json",
+    )
+
+
+def accepted(record: RunRecord) -> KeptAnswer:
+    """What a start is told, and each of its repetitions."""
+    return KeptAnswer(202, run_out(record).model_dump_json(), _place(record))
+
+
+def _place(record: RunRecord) -> str:
+    return f"/v1/runs/{record.id}"
+
+
+async def _run_of(desk: Desk, principal: Principal, answer: KeptAnswer) -> RunRecord:
+    """The run that an earlier start was told of, as it stands now."""
+    run_id = RunId((answer.location or "").rpartition("/")[2])
+    return (await reading.view(desk, principal.tenant, run_id)).run
+
+
+async def _started_stream(
+    desk: Desk,
+    worker: Worker | None,
+    principal: Principal,
+    start: StartRequest,
+    once: Once[RunRecord] | None,
+    options: StreamOptions,
+) -> EventStream:
+    # Listening begins before the run does, so that its first event needs no look into the log.
+    subscription = desk.hub.subscribe(principal.tenant, start.thread_id)
+    is_live, replayed = False, {}
+    try:
+        started = await start_run(desk, worker, principal, start, once)
+        record, is_live = started.record, isinstance(started, ToExecute)
+    except AnsweredBefore as before:
+        record, replayed = await _run_of(desk, principal, before.answer), REPLAYED
+    finally:
+        if not is_live:
+            subscription.close()
+    follower = follow(
+        desk.database.hot,
+        desk.hub,
+        Scope(principal.tenant, record.thread_id, record.id),
+        after=record.events_from - 1,
+        heartbeat=options.heartbeat,
+        subscription=subscription if is_live else None,
+    )
+    headers = {
+        "Location": f"{_place(record)}/events",
+        "Content-Location": _place(record),
+        **replayed,
+    }
+    return EventStream(follower, options, headers=headers)
+
+
+def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -> StartRequest:
+    return StartRequest(
+        agent_id=None if body.agent_id is None else AgentId(body.agent_id),
+        thread_id=ThreadId(body.thread_id or new_id()),
+        run_id=None if body.run_id is None else RunId(body.run_id),
+        messages=bounded(body.messages, message_bytes),
+        on_active=body.on_active,
+        if_thread_missing=body.if_thread_missing,
+        metadata=body.metadata,
+        digest=body.fingerprint(),
+        traceparent=traceparent,
+        ticket_policy=None
+        if body.ticket_policy is None
+        else body.ticket_policy.model_dump(mode="json", exclude_none=True),
+        limits=body.wanted_limits(),
+        overrides=NO_OPTIONS if body.overrides is None else body.overrides.to_domain(),
+        frontend_tools=tuple(tool.model_dump() for tool in body.frontend_tools),
+    )

@@ -1,0 +1,46 @@
+"""The message that is being said: put together from its events, before it is in the log."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from app.domain.events import (
+    StreamReset,
+    TextDelta,
+    ToolCallCancel,
+    ToolCallDelta,
+    ToolCallDone,
+    ToolCallStart,
+)
+from app.domain.json_values import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class OpenParts:
+    """What has been said of a message that isn't in the log yet."""
+
+    text: str = ""
+    calls: tuple[JsonObject, ...] = ()
+
+
+def open_parts_of(said: Iterable[tuple[str, JsonObject]]) -> OpenParts:
+    """The open message, from the events of the open step: type and fields of each."""
+    text = ""
+    calls: dict[str, dict[str, Any]] = {}
+    for event_type, fields_ in said:
+        match event_type:
+            case StreamReset.event_type:
+                text, calls = "", {}
+            case TextDelta.event_type:
+                text += fields_["delta"]
+            case ToolCallStart.event_type:
+                calls[fields_["id"]] = {
+                    "id": fields_["id"],
+                    "name": fields_["name"],
+                    "arguments": "",
+                }
+            case ToolCallDelta.event_type:
+                calls[fields_["id"]]["arguments"] += fields_["args_delta"]
+            case ToolCallCancel.event_type | ToolCallDone.event_type:
+                calls.pop(fields_["id"], None)
+    return OpenParts(text, tuple(calls.values()))
