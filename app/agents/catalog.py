@@ -20,7 +20,8 @@ from app.agents.entries import (
 from app.agents.problems import Problems, choices
 from app.agents.tool_modules import Extensions, load_extensions
 from app.domain.agents import AgentSpec, ToolExecution
-from app.domain.children import Delegation, delegate_tool_name
+from app.domain.capabilities import unsupported_delegate_features, unsupported_message
+from app.domain.children import Delegation, delegate_tool_name, needs_of
 from app.domain.endpoints import Endpoint
 from app.domain.ids import AgentId
 from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
@@ -78,6 +79,7 @@ def load_catalog(
             _check_approvers(f"{key}.approvers", entry, callable_, problems)
             _check_agents(f"{key}.handoffs", name, entry.handoffs, entries.agents, problems)
             _check_agents(f"{key}.delegates", name, entry.delegates, entries.agents, problems)
+            _check_delegates(key, entry, entries.agents, endpoints, problems)
             _check_plugins(key, entry, plugins, models, problems)
     problems.raise_any()
     specs = [_agent_spec(name, entry) for name, entry in entries.agents.items() if entry]
@@ -189,6 +191,33 @@ def _check_agents(
             problems.at(
                 f"{key}[{position}]",
                 f"there is no agent {name!r}, {choices(name, known)}; add it or remove it here",
+            )
+
+
+def _check_delegates(
+    key: str,
+    entry: AgentEntry,
+    agents: Mapping[str, AgentEntry | None],
+    endpoints: Endpoints,
+    problems: Problems,
+) -> None:
+    """What is known of those elsewhere before anybody asks them for anything."""
+    delegation = Delegation(**entry.delegation.model_dump())
+    for position, name in enumerate(entry.delegates):
+        delegate = agents.get(name)
+        if delegate is None or delegate.endpoint is None:
+            continue
+        endpoint = endpoint_of(delegate.endpoint)
+        if endpoints.faults(endpoint):
+            continue
+        in_background = delegate_tool_name(AgentId(name)) in entry.background
+        needs = needs_of(delegation, in_background=in_background)
+        lacking = unsupported_delegate_features(endpoints.capabilities(endpoint), needs)
+        if lacking:
+            remedy = "take it out of background" if in_background else "remove it here"
+            problems.at(
+                f"{key}.delegates[{position}]",
+                f"{unsupported_message(AgentId(name), lacking)}; {remedy}",
             )
 
 

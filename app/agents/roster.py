@@ -83,7 +83,7 @@ class Roster:
         problem = self._endpoints.problem(spec.endpoint)
         if problem is not None:
             return Unresolvable(f"agent {spec.id!r} can't run: {problem}")
-        return RemoteAgent(spec)
+        return RemoteAgent(spec, self._endpoints.capabilities(spec.endpoint))
 
     def of(self, tenant: Tenant) -> "TenantAgents":
         """The agents as runs of one tenant find them."""

@@ -20,7 +20,7 @@ from a2a.types import a2a_pb2 as wire
 from app.backends.a2a_options import CAPABILITIES, A2AOptions
 from app.backends.a2a_task import ASKS, RemoteTask
 from app.backends.a2a_troubles import FINAL, TROUBLE, trouble_of, understood
-from app.backends.base import Abort, BackendError, Turn, Voice
+from app.backends.base import Abort, BackendError, Look, Turn, Voice
 from app.backends.patience import FIRST_PAUSE, patiently
 from app.clock import pause
 from app.domain.backends import BackendResult, TimedOut
@@ -140,6 +140,18 @@ class A2ABackend:
         return wire.SubscribeToTaskRequest(tenant=self._tenant, id=task.task_id)
 
     # --- the end of one -------------------------------------------------------------------------
+
+    async def asked_now(self, look: Look) -> frozenset[str]:
+        """A task asks one thing at a time, which has no name there."""
+        client = await self._connected()
+        request = wire.GetTaskRequest(tenant=self._tenant, id=look.binding.get("task_id", ""))
+        task = RemoteTask()
+        try:
+            with understood():
+                task.take_task(await client.get_task(request))
+        except TROUBLE as error:
+            raise trouble_of(error, is_read=True) from error
+        return look.questions if task.state in ASKS else frozenset()
 
     async def abort(self, abort: Abort) -> None:
         task_id = (abort.binding or {}).get("task_id")

@@ -8,27 +8,26 @@ import asyncio
 import structlog
 
 from app.backends.base import Abort, Backend, BackendError
-from app.domain.json_values import JsonObject
+from app.backends.remote_run import begun_turn
 from app.domain.runs import RunRecord
 
-WITHIN = 10.0
+WITHIN = 30.0
 """Seconds that the remote has to listen."""
 
 log = structlog.get_logger(__name__)
 
 
-async def abort_turn(
-    backend: Backend, record: RunRecord, key: str, binding: JsonObject | None
-) -> None:
-    """Tell the remote that a run's newest turn is over, if it has accepted anything."""
-    if binding is None or not backend.capabilities.cancellation.supports_remote_abort:
+async def abort_turn(backend: Backend, record: RunRecord) -> None:
+    """Tell the remote that a run's newest turn is over, if it may have heard of one."""
+    begun = begun_turn(record)
+    if begun is None or not backend.capabilities.cancellation.supports_remote_abort:
         return
     abort = Abort(
         agent_id=record.agent_id,
         run_id=record.id,
         thread_id=record.thread_id,
-        key=key,
-        binding=binding,
+        key=begun.key,
+        binding=begun.binding,
     )
     try:
         async with asyncio.timeout(WITHIN):

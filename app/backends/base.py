@@ -31,11 +31,11 @@ class BackendError(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswer:
-    """What a person has answered to one of the remote's questions; without an answer its time was over."""
+    """What is answered to one of the remote's questions: by a person, or because nobody has in time."""
 
     question: str
     decision_id: str
-    answer: Answer | None
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,18 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A turn that has come to wait for people, and the names of what it had asked by then."""
+
+    run_id: RunId
+    binding: JsonObject
+    questions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """A turn that nobody wants any more."""
+    """A turn that nobody wants any more. Without a binding, or with one of a turn before it, nobody knows
+    whether the remote has got it."""
 
     agent_id: AgentId
     run_id: RunId
@@ -101,6 +111,10 @@ class Backend(Protocol):
     async def execute_root(self, turn: Turn, voice: Voice) -> BackendResult:
         """Carry out a turn; raises `BackendError` when that can't be done. The endpoint's time-out is a
         result of it (`TimedOut`), and not an error."""
+
+    async def asked_now(self, look: Look) -> frozenset[str]:
+        """The names of all that it waits for people to answer, by which it shows whether somebody else has;
+        raises `BackendError` when that can't be told."""
 
     async def abort(self, abort: Abort) -> None:
         """Stop a turn at the remote; raises `BackendError` when that fails."""

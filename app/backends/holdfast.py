@@ -2,11 +2,12 @@
 
 A turn is a run there, under an id that follows from the turn: however often it is started, there is one.
 Its events are followed by their numbers, over every cut; what it asks is asked here, and answered there.
+So is what runs below it ask, to which it has given work; while these get on by themselves, so does the turn.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 from uuid import UUID, uuid5
@@ -15,18 +16,19 @@ import httpx2
 import structlog
 from pydantic import Field
 
-from app.backends.base import Abort, Backend, BackendError, Turn, Voice
+from app.backends.base import Abort, Backend, BackendError, Look, Turn, Voice
 from app.backends.endpoint_options import EndpointOptions
 from app.backends.holdfast_answers import (
     MOST_BYTES,
-    answer_in,
     body_of,
     out_of_reach,
     refusal_in,
     understood,
 )
+from app.backends.holdfast_client import HoldfastClient
+from app.backends.holdfast_questions import Asker, asker_of, questions_of
 from app.backends.holdfast_run import RemoteRunHeard
-from app.backends.patience import FIRST_PAUSE, LONGEST_PAUSE, PassingTrouble, patiently
+from app.backends.patience import FIRST_PAUSE, LONGEST_PAUSE, PassingTrouble
 from app.clock import pause
 from app.domain.backends import BackendResult, TimedOut
 from app.domain.capabilities import (
@@ -50,9 +52,10 @@ CAPABILITIES = Capabilities(
     transcript=Transcript.INCREMENTAL_USER_MESSAGES,
     output=OutputKind.TEXT_AND_ARTIFACTS,
 )
-SILENCE = 30.0
-"""Seconds without as much as a heartbeat after which a stream counts as dead."""
+LOOK_AGAIN = 1.0
+"""Seconds after which a run that rests is looked at again: what is asked far below it isn't in its stream."""
 _NAMES = UUID("5e1b1c3e-7a0f-4f5c-9a52-0d6a5a3f8a11")
+_LOST = "remote_run_lost"
 _ANSWERED_BEFORE = ("ticket_already_decided", "ticket_expired", "ticket_void", "ticket_not_found")
 
 log = structlog.get_logger(__name__)
@@ -81,16 +84,14 @@ class HoldfastFactory:
 
     def build(self, endpoint: Endpoint, environment: Mapping[str, str]) -> Backend:
         token = None if endpoint.auth_env is None else environment[endpoint.auth_env]
-        options = HoldfastOptions.of(endpoint)
-        return HoldfastBackend(endpoint, options, token)
+        patience = HoldfastOptions.of(endpoint).patience
+        return HoldfastBackend(endpoint, HoldfastClient(endpoint.url, patience, token))
 
 
 @dataclass(slots=True)
 class HoldfastBackend:
     endpoint: Endpoint
-    options: HoldfastOptions
-    token: str | None = field(repr=False)
-    _http: httpx2.AsyncClient | None = None
+    client: HoldfastClient
 
     @property
     def capabilities(self) -> Capabilities:
@@ -104,7 +105,7 @@ class HoldfastBackend:
                 if not turn.joins:
                     binding = await self._begin(turn)
                     await voice.accepted(binding)
-                heard.last_id = binding["after"]
+                heard.go_on_from(binding["after"])
                 result = await self._follow(binding["run_id"], heard)
         except TimeoutError:
             if not within.expired():
@@ -113,29 +114,53 @@ class HoldfastBackend:
             result = BackendResult(status=TimedOut(), status_reason=reason)
         return heard.bound(result, binding)
 
+    async def asked_now(self, look: Look) -> frozenset[str]:
+        """At work, it may still have others below it that wait: what it rests for then isn't known yet."""
+        with understood():
+            run = await self.client.ask("GET", f"/v1/runs/{look.binding['run_id']}")
+            match run["status"]:
+                case "waiting":
+                    return frozenset(each.question.name for each in questions_of(run))
+                case "done":
+                    return frozenset()
+                case _:
+                    askers = {name: asker_of(look.binding, name) for name in look.questions}
+                    still_open = await self._open_at({asker.run_id for asker in askers.values()})
+                    return frozenset(name for name, asker in askers.items() if asker in still_open)
+
+    async def _open_at(self, run_ids: Collection[str]) -> Collection[Asker]:
+        pages = [
+            await self.client.ask("GET", f"/v1/tickets?status=open&limit=100&run_id={run_id}")
+            for run_id in run_ids
+        ]
+        return {
+            Asker(each["run_id"], each["ticket_id"]) for page in pages for each in page["items"]
+        }
+
     async def abort(self, abort: Abort) -> None:
-        run_id = (abort.binding or {}).get("run_id")
-        if run_id is not None:
-            body = {"reason": "The run that this one was started for is over."}
-            await self._ask("POST", f"/v1/runs/{run_id}/cancel", body)
+        """The run that is known of, and the one that the turn has begun there, if it has."""
+        bound, begun = (abort.binding or {}).get("run_id"), self._named(abort.key)
+        body = {"reason": "The run that this one was started for is over."}
+        for run_id in dict.fromkeys((bound, begun)):
+            try:
+                if run_id is not None:
+                    await self.client.ask("POST", f"/v1/runs/{run_id}/cancel", body)
+            except BackendError as error:
+                if error.code != _LOST or run_id == bound:
+                    raise
 
     async def aclose(self) -> None:
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
+        await self.client.aclose()
 
     # --- beginning a turn -----------------------------------------------------------------------
 
     async def _begin(self, turn: Turn) -> JsonObject:
         if turn.answers and turn.binding is not None:
             for each in turn.answers:
-                await self._decide(
-                    turn.binding["run_id"], each.question, each.decision_id, each.answer
-                )
+                asker = asker_of(turn.binding, each.question)
+                await self._decide(asker, each.decision_id, each.answer)
             return turn.binding
-        there = f"{self.endpoint.url} {self.endpoint.target}"
-        run_id = str(uuid5(_NAMES, f"{turn.key} {there}"))
-        thread_id = str(uuid5(_NAMES, f"{turn.thread_id} {there}"))
+        run_id, thread_id = self._named(turn.key), self._named(turn.thread_id)
         body = {
             "agent_id": self.endpoint.target,
             "run_id": run_id,
@@ -145,30 +170,32 @@ class HoldfastBackend:
                 for message in turn.new_messages
             ],
         }
-        await self._ask("POST", "/v1/runs", body)
+        await self.client.ask("POST", "/v1/runs", body)
         return {"run_id": run_id, "thread_id": thread_id, "after": 0}
 
-    async def _decide(
-        self, run_id: str, question: str, decision_id: str, answer: Answer | None
-    ) -> None:
+    def _named(self, what: str) -> str:
+        """What something of ours is called there: always the same."""
+        return str(uuid5(_NAMES, f"{what} {self.endpoint.url} {self.endpoint.target}"))
+
+    async def _decide(self, asker: Asker, decision_id: str, answer: Answer) -> None:
         """Pass an answer on; one that comes too late there has been given by somebody else."""
-        if answer is None:
-            return
         decision: dict[str, Any] = {
-            "ticket_id": question,
+            "ticket_id": asker.ticket_id,
             "decision_id": decision_id,
             "action": answer.action.value,
-            "reason": answer.reason,
         }
-        if answer.action in (Action.RESPOND, Action.APPROVE, Action.CANCEL):
+        if answer.reason is not None:
+            decision["reason"] = answer.reason
+        if answer.action in (Action.RESPOND, Action.CANCEL):
+            # An answer may be null.
             decision["result"] = answer.result
-        body = {"decisions": [{key: value for key, value in decision.items() if value is not None}]}
+        path = f"/v1/runs/{asker.run_id}/decisions"
         try:
-            await self._ask("POST", f"/v1/runs/{run_id}/decisions", body)
+            await self.client.ask("POST", path, {"decisions": [decision]})
         except BackendError as error:
             if error.code not in _ANSWERED_BEFORE:
                 raise
-            log.warning("remote_answer_too_late", run_id=run_id, code=error.code)
+            log.warning("remote_answer_too_late", run_id=asker.run_id, code=error.code)
 
     # --- following it ---------------------------------------------------------------------------
 
@@ -180,6 +207,8 @@ class HoldfastBackend:
             try:
                 with understood():
                     result = await self._listen(run_id, heard)
+                    if result is None and heard.rests:
+                        result = heard.take_view(await self.client.ask("GET", f"/v1/runs/{run_id}"))
                 away_since = None
             except (httpx2.TransportError, PassingTrouble) as error:
                 result = None
@@ -189,58 +218,35 @@ class HoldfastBackend:
                         "remote_out_of_reach", remote_run_id=run_id, error=repr(error)[:200]
                     )
                 away_since = now if away_since is None or heard.last_id > before else away_since
-                if now - away_since > self.options.patience:
+                if now - away_since > self.client.patience:
                     raise (
                         error if isinstance(error, PassingTrouble) else out_of_reach(error)
                     ) from error
             if result is not None:
                 return result
-            wait = FIRST_PAUSE if heard.last_id > before else min(2 * wait, LONGEST_PAUSE)
+            gets_on = heard.last_id > before or (heard.rests and away_since is None)
+            wait = FIRST_PAUSE if gets_on else min(2 * wait, LONGEST_PAUSE)
             await pause(wait)
 
     async def _listen(self, run_id: str, heard: RemoteRunHeard) -> BackendResult | None:
-        """One connection to its stream; what it came to, if it came to that."""
-        headers = {"Accept": "text/event-stream"}
-        if heard.last_id:
-            headers["Last-Event-ID"] = str(heard.last_id)
-        async with self._client.stream(
-            "GET", f"/v1/runs/{run_id}/events", headers=headers
-        ) as response:
-            if response.status_code == 200:
-                async for sse in httpx2.EventSource(response, MOST_BYTES):
-                    if sse.data and (result := await heard.take(sse)) is not None:
-                        return result
-                return None
-            if response.status_code not in (204, 410):
-                raise refusal_in(response.status_code, await body_of(response))
-        snapshot = await self._ask("GET", f"/v1/runs/{run_id}/snapshot")
-        return heard.take_snapshot(snapshot)
-
-    # --- requests -------------------------------------------------------------------------------
-
-    async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
-        """Ask until there is an answer: nothing that is asked here does harm when it is asked twice."""
-        return await patiently(self.options.patience, lambda: self._ask_once(method, path, body))
-
-    async def _ask_once(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
+        """One connection to its stream, for as long as it executes; what it came to, if it has ended."""
         try:
-            async with self._client.stream(method, path, json=body) as response:
-                answer = await body_of(response)
-            if response.is_success:
-                with understood():
-                    return answer_in(answer)
-        except httpx2.TransportError as error:
-            raise out_of_reach(error) from error
-        raise refusal_in(response.status_code, answer)
-
-    @property
-    def _client(self) -> httpx2.AsyncClient:
-        if self._http is None:
-            headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
-            self._http = httpx2.AsyncClient(
-                base_url=self.endpoint.url,
-                headers=headers,
-                timeout=httpx2.Timeout(SILENCE, pool=None),
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
-            )
-        return self._http
+            async with (
+                asyncio.timeout(LOOK_AGAIN if heard.rests else None) as within,
+                self.client.events(run_id, heard.last_id) as response,
+            ):
+                if response.status_code == 200:
+                    async for sse in httpx2.EventSource(response, MOST_BYTES):
+                        if sse.data and (result := await heard.take(sse)) is not None:
+                            return result
+                        if heard.is_to_be_looked_at:
+                            return None
+                        if not heard.rests:
+                            within.reschedule(None)
+                    return None
+                if response.status_code not in (204, 410):
+                    raise refusal_in(response.status_code, await body_of(response))
+        except TimeoutError:
+            return None
+        snapshot = await self.client.ask("GET", f"/v1/runs/{run_id}/snapshot")
+        return heard.take_snapshot(snapshot)

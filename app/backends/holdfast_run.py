@@ -1,30 +1,29 @@
-"""A run of another Holdfast as its events tell of it: said on as they come, and what it came to."""
+"""A run of another Holdfast as its events tell of it: said on as they come, and what it came to.
 
-from collections.abc import Mapping
+That it rests is an event; whom it waits for then is only in the view of it. People have to be asked; runs
+below it that are at work are waited for.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
 
 from app.backends.base import Voice
+from app.backends.holdfast_questions import Asked, askers_below, questions_of, without_askers
 from app.domain.backends import (
     Artifact,
     BackendOutput,
     BackendResult,
     Completed,
-    RemoteQuestion,
     WaitingAuth,
     WaitingInput,
     output_from_json,
     status_of_termination,
 )
-from app.domain.decisions import Action
-from app.domain.errors import ConfigurationError
 from app.domain.json_values import JsonObject, as_object
 from app.domain.terminations import termination_from_json
-from app.domain.tickets import TicketKind
-from app.tools.schema_work import problem_of_size
-from app.tools.schemas import build_validator
 
 PROGRESS = "remote-run-progress"
 
@@ -33,13 +32,24 @@ PROGRESS = "remote-run-progress"
 class RemoteRunHeard:
     voice: Voice
     last_id: int = 0
+    rests: bool = False
+    """It executes no more, as far as it was heard; it may wait for people, or for runs below it."""
+    is_to_be_looked_at: bool = False
+    """It rests, and something may have become of what it waits for."""
+    _response: str = ""
+    _asked: Sequence[Asked] = ()
     _has_spoken: bool = False
+
+    def go_on_from(self, last_id: int) -> None:
+        """What has been heard before ended with a run at rest."""
+        self.last_id, self.rests = last_id, last_id > 0
 
     async def take(self, sse: httpx2.ServerSentEvent) -> BackendResult | None:
         """One frame; the result, if it is the one that tells it."""
         event = as_object(sse.json()) or {}
         if sse.id:
             self.last_id = int(sse.id)
+        self.is_to_be_looked_at = False
         match event.get("event_type"):
             case "step_start":
                 self._start_over("next_step")
@@ -53,9 +63,22 @@ class RemoteRunHeard:
                 self._show(event, tool=event["name"], status="running")
             case "tool_call_done":
                 self._show(event, call_id=event["id"], status=event["outcome"])
+            case "activity_snapshot":
+                self.is_to_be_looked_at = self.rests
+            case "run_start":
+                self.rests = False
             case "run_finish":
                 return self._finished(event)
         return None
+
+    def take_view(self, run: JsonObject) -> BackendResult | None:
+        """Where it stands while it rests; what has become of it since, its events tell."""
+        self.is_to_be_looked_at = False
+        if run["status"] != "waiting":
+            self.rests = False
+            return None
+        self._asked = questions_of(run)
+        return _waiting(self._asked, self._response)
 
     def take_snapshot(self, snapshot: JsonObject) -> BackendResult | None:
         """Where the run stands, when its events from the last one on can't be had, or there are none."""
@@ -64,7 +87,9 @@ class RemoteRunHeard:
         if run["status"] == "done":
             return _result(run["termination"], run["final_output"] or "", ())
         if run["status"] == "waiting":
-            return _waiting(run["waiting"], "")
+            self.rests = True
+            return self.take_view(run)
+        self.rests = False
         self._start_over("gap")
         if snapshot["open_text"]:
             self._has_spoken = True
@@ -73,7 +98,8 @@ class RemoteRunHeard:
 
     def bound(self, result: BackendResult, binding: JsonObject) -> BackendResult:
         """The result, with where the next turn goes on."""
-        return replace(result, binding={**binding, "after": self.last_id})
+        known = {**without_askers(binding), **askers_below(self._asked)}
+        return replace(result, binding={**known, "after": self.last_id})
 
     def _start_over(self, reason: str) -> None:
         if self._has_spoken:
@@ -89,7 +115,9 @@ class RemoteRunHeard:
         output = output_from_json(result.get("output") or {})
         response = str(result.get("response") or "")
         if event["termination"]["type"] == "suspended":
-            return _waiting(event["waiting"], response)
+            self.rests = self.is_to_be_looked_at = True
+            self._response = response
+            return None
         return _result(event["termination"], response, output.artifacts)
 
 
@@ -109,12 +137,11 @@ def _result(
     )
 
 
-def _waiting(waiting: Mapping[str, Any], response: str) -> BackendResult | None:
-    """What it waits for from people; None while it waits for work of its own."""
-    asked = [each for each in waiting["tickets"] if each["kind"] != TicketKind.CHILD.value]
+def _waiting(asked: Sequence[Asked], response: str) -> BackendResult | None:
+    """What people have to answer; None while it waits for work that is under way."""
     if not asked:
         return None
-    questions = tuple(_question(ticket) for ticket in asked)
+    questions = tuple(each.question for each in asked)
     message = questions[0].message
     logs_in = all(question.is_login for question in questions)
     return BackendResult(
@@ -124,28 +151,3 @@ def _waiting(waiting: Mapping[str, Any], response: str) -> BackendResult | None:
         steps=1,
         questions=questions,
     )
-
-
-def _question(ticket: Mapping[str, Any]) -> RemoteQuestion:
-    """Arguments are edited where the tool is known, so not here."""
-    actions = frozenset(Action(each) for each in ticket["allowed_actions"]) - {Action.EDIT}
-    return RemoteQuestion(
-        name=ticket["ticket_id"],
-        message=ticket["message"],
-        is_login=ticket["kind"] == TicketKind.AUTH.value,
-        tool_name=ticket["tool_name"],
-        arguments=ticket.get("arguments"),
-        actions=actions,
-        response_schema=_usable(ticket.get("response_schema")),
-    )
-
-
-def _usable(schema: JsonObject | None) -> JsonObject | None:
-    """What answers are checked against here already; what can't be used here, the remote itself checks."""
-    if schema is None or problem_of_size(schema) is not None:
-        return None
-    try:
-        build_validator(schema)
-    except ConfigurationError:
-        return None
-    return schema

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.backends.remote_questions import new_tickets, questions_of
+from app.backends.remote_questions import new_tickets, questions_of, settled_there
 from app.backends.remote_run import RemoteRun
 from app.domain.backends import (
     WAITING_STATUSES,
@@ -16,7 +16,7 @@ from app.domain.backends import (
     status_of_termination,
 )
 from app.domain.checkpoints import Saved
-from app.domain.control_events import TicketOpened
+from app.domain.control_events import TicketOpened, TicketVoid
 from app.domain.finishes import finish_at_end, finish_at_rest
 from app.domain.ids import TicketKey
 from app.domain.json_values import Json, JsonObject
@@ -55,7 +55,10 @@ async def _ask(run: RemoteRun, outcome: TurnOutcome) -> Suspended | None:
     """Wait for people, unless one of them has answered an older question meanwhile."""
     result = outcome.result
     still_open = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
-    opened = new_tickets(run, questions_of(run, result), still_open)
+    asked = questions_of(run, result)
+    opened, void = new_tickets(run, asked, still_open), settled_there(asked, still_open)
+    kept = [ticket for ticket in still_open if ticket not in void]
+    settled = [TicketVoid(ticket.key, ticket.ticket_id) for ticket in void]
     said = [TicketOpened(ticket_to_json(ticket)) for ticket in opened]
     reason = durable(result.status, result.termination).reason
     waiting = Waiting(waiting_reason(reason), result.status_reason or reason)
@@ -65,10 +68,11 @@ async def _ask(run: RemoteRun, outcome: TurnOutcome) -> Suspended | None:
         state=waiting,
         reason=waiting.message,
         completes_step=True,
-        said=said,
+        said=[*settled, *said],
         applied=outcome.applied,
         opened=opened,
-        finish=finish_at_rest(run.record, waiting, [*still_open, *opened], shown),
+        void=[ticket.key for ticket in void],
+        finish=finish_at_rest(run.record, waiting, [*kept, *opened], shown),
     )
     if isinstance(answer, Saved):
         return Suspended()
@@ -93,6 +97,8 @@ async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> Finished | None
         reason=result.status_reason or durable(result.status, termination).reason,
         completes_step=True,
         applied=outcome.applied,
+        # Nobody will fetch what it is still at.
+        tells_remote=isinstance(result.status, TimedOut),
         finish=finish_at_end(run.record, termination, _shown(outcome, termination)),
     )
     if isinstance(answer, Saved):
@@ -102,7 +108,8 @@ async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> Finished | None
 
 
 async def end(run: RemoteRun, termination: Termination) -> Finished:
-    """Finish without another word of the remote's; what it had said so far is in the events."""
+    """Finish without another word of the remote's; what it had said so far is in the events. It is told
+    afterwards: who stops an agent isn't kept waiting by somebody else's server."""
     kept = durable(status_of_termination(termination), termination)
     shown = {"response": "", "status": kept.label, "status_reason": kept.reason}
     await run.save(
@@ -110,6 +117,7 @@ async def end(run: RemoteRun, termination: Termination) -> Finished:
         reason=kept.reason,
         completes_step=run.in_step,
         applied=[ticket.key for ticket in run.tickets if ticket.status is not TicketStatus.OPEN],
+        tells_remote=run.in_step or run.turn is not None,
         finish=finish_at_end(run.record, termination, shown),
     )
     return Finished(termination)
@@ -123,6 +131,15 @@ async def wait_on(run: RemoteRun, still_open: Sequence[Ticket]) -> bool:
         reason=waiting.message,
         completes_step=run.in_step,
         finish=finish_at_rest(run.record, waiting, still_open),
+    )
+    return isinstance(answer, Saved)
+
+
+async def take_back(run: RemoteRun, settled: Sequence[Ticket]) -> bool:
+    """Nobody needs to answer these any more; False when somebody just has."""
+    answer = await run.save(
+        said=[TicketVoid(ticket.key, ticket.ticket_id) for ticket in settled],
+        void=[ticket.key for ticket in settled],
     )
     return isinstance(answer, Saved)
 

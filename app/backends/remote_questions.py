@@ -7,6 +7,7 @@ from app.backends.base import RemoteAnswer
 from app.backends.remote_run import RemoteRun
 from app.clock import new_id
 from app.domain.backends import (
+    REMOTE_QUESTION,
     AtRest,
     BackendResult,
     RemoteQuestion,
@@ -14,7 +15,7 @@ from app.domain.backends import (
     WaitingInput,
     durable,
 )
-from app.domain.decisions import EXPIRED, Action, denial
+from app.domain.decisions import EXPIRED, Action, Answer, denial
 from app.domain.ids import MessageId, TicketKey
 from app.domain.json_values import Json, compact
 from app.domain.messages import Message, Role, Text
@@ -24,8 +25,6 @@ from app.domain.tool_calls import ResumeMode
 
 REMOTE_INPUT = "remote:InputRequired"
 REMOTE_AUTH = "remote:AuthRequired"
-_NAME = "remote_question"
-"""In a ticket's evidence: what the remote calls it."""
 
 
 def questions_of(run: RemoteRun, result: BackendResult) -> Sequence[RemoteQuestion]:
@@ -55,9 +54,15 @@ def new_tickets(
     run: RemoteRun, asked: Sequence[RemoteQuestion], still_open: Sequence[Ticket]
 ) -> list[Ticket]:
     """Tickets for those questions that have none yet."""
-    known = {_name_of(ticket) for ticket in still_open}
+    known = {name_of(ticket) for ticket in still_open}
     taken = {ticket.ticket_id for ticket in still_open}
     return [_ticket(run, each, taken) for each in asked if each.name not in known]
+
+
+def settled_there(asked: Sequence[RemoteQuestion], still_open: Sequence[Ticket]) -> list[Ticket]:
+    """Tickets that nobody needs to answer any more: the remote doesn't ask it."""
+    names = {question.name for question in asked}
+    return [ticket for ticket in still_open if name_of(ticket) not in names]
 
 
 def _ticket(run: RemoteRun, question: RemoteQuestion, taken: Collection[str]) -> Ticket:
@@ -84,22 +89,29 @@ def _ticket(run: RemoteRun, question: RemoteQuestion, taken: Collection[str]) ->
         status=TicketStatus.OPEN,
         created_at=at,
         updated_at=at,
-        evidence={_NAME: question.name},
+        evidence={REMOTE_QUESTION: question.name},
         terms=run.spec.ticket_terms(tool, policy_of_request(run.record.request)),
     )
 
 
-def _name_of(ticket: Ticket) -> str:
-    return str((ticket.evidence or {}).get(_NAME))
+def name_of(ticket: Ticket) -> str:
+    """What the remote calls the question."""
+    return str((ticket.evidence or {}).get(REMOTE_QUESTION))
 
 
 def answer_to_remote(ticket: Ticket) -> RemoteAnswer:
     decision = ticket.decision
     return RemoteAnswer(
-        question=_name_of(ticket),
+        question=name_of(ticket),
         decision_id=ticket.key if decision is None else decision.decision_id,
-        answer=None if decision is None else decision.answer,
+        answer=_nobodys_answer(ticket) if decision is None else decision.answer,
     )
+
+
+def _nobodys_answer(ticket: Ticket) -> Answer:
+    """The time for it is over here; there it might be asked for ever."""
+    can_deny = Action.REJECT in ticket.allowed_actions
+    return Answer(action=Action.REJECT if can_deny else Action.CANCEL, reason=EXPIRED)
 
 
 def answer_as_message(ticket: Ticket, message_id: MessageId) -> Message:

@@ -3,21 +3,22 @@
     start or continue ─► [ turn ─► its message ]* ─► finish | suspend | hand over
 
 A turn is a step. The remote's text streams as it comes; what it waits for is a ticket here, and the
-answer is its next turn. A crash joins the turn that the remote has accepted, and begins no other.
+answer is its next turn. A crash joins the turn that the remote has accepted, and begins no other. So does
+a run that is woken because the remote doesn't wait for the same any more: somebody has answered there.
 """
 
 from typing import assert_never
 
-from app.backends.aborting import abort_turn
 from app.backends.base import Backend
-from app.backends.remote_endings import end, wait_on
+from app.backends.remote_endings import end, take_back, wait_on
 from app.backends.remote_run import RemoteRun
+from app.backends.remote_standing import settled_elsewhere
 from app.backends.remote_turn import take_turn
 from app.domain.errors import OwnershipLost
 from app.domain.events import RunStart, StreamReset
 from app.domain.identity import run_identity
 from app.domain.terminations import Cancelled, Failed
-from app.domain.tickets import TicketStatus
+from app.domain.tickets import Ticket, TicketStatus
 from app.runtime.cancellation import Interrupted, Wish
 from app.runtime.endings import Ending, Finished, HandedOver, Suspended
 
@@ -29,7 +30,6 @@ async def advance_remote(run: RemoteRun, backend: Backend) -> Ending:
     except Interrupted as interrupted:
         match interrupted.wish:
             case Wish.CANCEL:
-                await abort_turn(backend, run.record, run.turn_key, run.binding)
                 return await end(run, Cancelled(run.interruption.reason))
             case Wish.HAND_OVER:
                 return HandedOver()
@@ -46,17 +46,25 @@ async def _advance(run: RemoteRun, backend: Backend) -> Ending:
     run.interruption.check()
     while True:
         answered = [ticket for ticket in run.tickets if ticket.status is not TicketStatus.OPEN]
-        if not answered and (still_open := list(run.tickets)):
-            if await wait_on(run, still_open):
+        goes_on_there = not answered and bool(run.tickets)
+        if goes_on_there:
+            settled = await _settled_elsewhere(run, backend)
+            if settled is None and await wait_on(run, run.tickets):
                 return Suspended()
-            run.tickets = list(await run.answers.unapplied())
-            continue
-        if run.unread_inputs:
+            if settled is None or not await take_back(run, settled):
+                run.tickets = list(await run.answers.unapplied())
+                continue
+        if run.unread_inputs and not goes_on_there:
             await run.read_inbox()
         run.interruption.check()
-        ending = await take_turn(run, backend, answered)
+        ending = await take_turn(run, backend, answered, goes_on_there=goes_on_there)
         if ending is not None:
             return ending
+
+
+async def _settled_elsewhere(run: RemoteRun, backend: Backend) -> list[Ticket] | None:
+    async with run.interruption.interruptible():
+        return await settled_elsewhere(backend, run.record.id, run.binding, run.tickets)
 
 
 def _begin(run: RemoteRun) -> None:
@@ -69,8 +77,7 @@ def _begin(run: RemoteRun) -> None:
         run.say(StreamReset("takeover"))
 
 
-async def write_off_remote(run: RemoteRun, backend: Backend, code: str, detail: str) -> Finished:
+async def write_off_remote(run: RemoteRun, code: str, detail: str) -> Finished:
     """End a claimed run without another try."""
     _begin(run)
-    await abort_turn(backend, run.record, run.turn_key, run.binding)
     return await end(run, Failed(code, detail))

@@ -22,6 +22,7 @@ from app.domain.json_values import Json, JsonObject
 from app.domain.messages import LoggedMessage, Message
 from app.domain.runs import (
     LIFECYCLE,
+    Done,
     MessageOutput,
     RunRecord,
 )
@@ -41,9 +42,37 @@ def turn_key(run_id: RunId, steps: int) -> str:
     return f"{run_id}:{steps + 1}"
 
 
-def binding_of(record: RunRecord) -> JsonObject | None:
-    """What finds the remote's side of a run, if there is one."""
-    remote = (record.run_state or {}).get("extensions", {}).get(REMOTE, {})
+@dataclass(frozen=True, slots=True)
+class BegunTurn:
+    """A turn that the remote may be at: under which key, and what finds it, once that is known."""
+
+    key: str
+    binding: JsonObject | None
+
+
+def accepted_turn(record: RunRecord) -> BegunTurn | None:
+    """The newest turn of a run that its remote has accepted."""
+    remote = _kept_of(record)
+    if remote.get("turn") is None:
+        return None
+    return BegunTurn(remote["turn"], _binding_in(remote))
+
+
+def begun_turn(record: RunRecord) -> BegunTurn | None:
+    """The turn that was under way when the run ended, or else the last one that was accepted. One that was
+    begun and not accepted may have got to the remote all the same."""
+    accepted, begun = accepted_turn(record), _kept_of(record).get("begun")
+    if begun is None:
+        return accepted
+    return BegunTurn(begun, None if accepted is None else accepted.binding)
+
+
+def _kept_of(record: RunRecord) -> JsonObject:
+    kept: JsonObject = (record.run_state or {}).get("extensions", {}).get(REMOTE, {})
+    return kept
+
+
+def _binding_in(remote: JsonObject) -> JsonObject | None:
     return next(iter(remote.get("targets", {}).values()), None)
 
 
@@ -132,6 +161,8 @@ class RemoteRun:
         said: Sequence[AgentEvent] = (),
         applied: Sequence[TicketKey] = (),
         opened: Sequence[Ticket] = (),
+        void: Sequence[TicketKey] = (),
+        tells_remote: bool = False,
     ) -> CheckpointAnswer:
         """Commit where the run stands, together with all that it has said."""
         record = self.record
@@ -170,7 +201,9 @@ class RemoteRun:
                 thread_state=None if thread_state == self.thread_state else thread_state,
                 opened=tuple(opened),
                 applied=tuple(applied),
+                void=tuple(void),
                 said=tuple(events),
+                tells_remote=tells_remote,
                 parent_run_id=record.lineage.parent_run_id,
             )
         )
@@ -181,7 +214,8 @@ class RemoteRun:
             self.in_step = self.in_step and not completes_step
             self.thread_state = thread_state
             self._revision += 1
-            self.tickets = [t for t in (*self.tickets, *opened) if t.key not in applied]
+            settled = {*applied, *void}
+            self.tickets = [t for t in (*self.tickets, *opened) if t.key not in settled]
         if not isinstance(answer, DecidedMeanwhile):
             self.unread_inputs = answer.unread_inputs
         return answer
@@ -204,6 +238,8 @@ class RemoteRun:
             reason=reason,
         )
         remote: dict[str, Json] = {"version": 1, "told": self.told, "turn": self.turn}
+        if isinstance(state, Done) and self.in_step:
+            remote["begun"] = self.turn_key
         if self.binding is not None:
             remote["targets"] = {self.target: self.binding}
         extensions: dict[str, Any] = {LIFECYCLE: stands, REMOTE: remote}

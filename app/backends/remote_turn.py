@@ -6,12 +6,11 @@ from time import monotonic
 import structlog
 
 from app import telemetry
-from app.backends.aborting import abort_turn
 from app.backends.base import Backend, BackendError, Turn
 from app.backends.remote_endings import TurnOutcome, end, settle
 from app.backends.remote_questions import answer_as_message, answer_to_remote
 from app.backends.remote_run import RemoteRun
-from app.domain.backends import BackendResult, Completed, TimedOut
+from app.domain.backends import BackendResult, Completed
 from app.domain.events import (
     ActivitySnapshot,
     InferenceComplete,
@@ -64,14 +63,17 @@ class TurnVoice:
         self.text(response[len(self.spoken) :])
 
 
-async def take_turn(run: RemoteRun, backend: Backend, answered: list[Ticket]) -> Ending | None:
-    """One turn and what it leads to; None when there is more to tell the remote."""
+async def take_turn(
+    run: RemoteRun, backend: Backend, answered: list[Ticket], *, goes_on_there: bool = False
+) -> Ending | None:
+    """One turn and what it leads to; None when there is more to tell the remote. One that goes on there has
+    nothing to tell: what it waited for has been settled by somebody else."""
     if not run.in_step:
         run.in_step = True
         run.say(StepStart(run.new_message_id()))
     answers = [answer_as_message(ticket, run.new_message_id()) for ticket in answered]
     voice = TurnVoice(run)
-    turn = _turn(run, answers, answered)
+    turn = _turn(run, answers, answered, goes_on_there)
     run.interruption.leave_freely(turn.joins)
     began = monotonic()
     try:
@@ -82,12 +84,9 @@ async def take_turn(run: RemoteRun, backend: Backend, answered: list[Ticket]) ->
         return await end(run, Failed(error.code, error.detail))
     finally:
         run.interruption.leave_freely(False)
-    if isinstance(result.status, TimedOut):
-        # Nobody will fetch what it is still at.
-        run.binding = result.binding or run.binding
-        await abort_turn(backend, run.record, run.turn_key, run.binding)
     telemetry.steps.labels(run.spec.id).inc()
-    run.told = run.next_seq - 1
+    if not goes_on_there:
+        run.told = run.next_seq - 1
     response = _complete(run, voice, result, monotonic() - began)
     messages = list(answers)
     if response:
@@ -108,7 +107,9 @@ def _complete(run: RemoteRun, voice: TurnVoice, result: BackendResult, seconds: 
     return response
 
 
-def _turn(run: RemoteRun, answers: list[Message], answered: list[Ticket]) -> Turn:
+def _turn(
+    run: RemoteRun, answers: list[Message], answered: list[Ticket], goes_on_there: bool
+) -> Turn:
     record = run.record
     seen = [entry for entry in run.log if entry.message.visibility is Visibility.ALL]
     news = [e.message for e in seen if e.seq > run.told and e.message.role is Role.USER]
@@ -120,7 +121,7 @@ def _turn(run: RemoteRun, answers: list[Message], answered: list[Ticket]) -> Tur
         messages=[*(entry.message for entry in seen), *answers],
         new_messages=[*answers, *news],
         binding=run.binding,
-        joins=run.turn == run.turn_key,
+        joins=goes_on_there or run.turn == run.turn_key,
         is_continuation=run.steps > 0,
         answers=[answer_to_remote(ticket) for ticket in answered],
     )

@@ -1,10 +1,9 @@
 """Abort: a remote agent is told that nobody wants its work any more, after the run has ended here.
 
-The end doesn't depend on it: who cancels a run that waits isn't kept waiting by somebody else's server.
+The end doesn't depend on it: who cancels a run isn't kept waiting by somebody else's server.
 """
 
 from app.backends.aborting import abort_turn
-from app.backends.remote_run import binding_of, turn_key
 from app.control.desk import Desk
 from app.domain.ids import RunId, Tenant
 from app.runtime.agent import RemoteAgent
@@ -21,4 +20,4 @@ async def abort_remote(desk: Desk, tenant: Tenant, run_id: RunId) -> None:
     if not isinstance(agent, RemoteAgent) or agent.spec.endpoint is None:
         return
     backend = desk.backends.of(agent.spec.endpoint)
-    await abort_turn(backend, record, turn_key(record.id, record.steps), binding_of(record))
+    await abort_turn(backend, record)

@@ -6,14 +6,13 @@ owner's run is found by the sweeper, and whoever claims it ends it.
 
 from dataclasses import dataclass
 
-from app.backends.remote_run import binding_of
+from app.backends.remote_run import accepted_turn
 from app.clock import new_id
 from app.control.desk import Desk
 from app.control.once import Once, begin, settle
 from app.control.reading import run_not_found
 from app.domain.checkpoints import Checkpoint, Saved, materialize_output
 from app.domain.control_events import CancelRequested
-from app.domain.errands import AbortRemote
 from app.domain.events import RunFinish
 from app.domain.identity import run_identity
 from app.domain.ids import MessageId, RunId
@@ -25,7 +24,7 @@ from app.domain.threads import Thread
 from app.domain.tickets import TicketStatus
 from app.domain.tool_calls import INTERRUPTED, CallState, ToolResult
 from app.events.outgoing import Transaction
-from app.storage import checkpoints, deliveries, runs, threads, tickets, tool_calls
+from app.storage import checkpoints, runs, threads, tickets, tool_calls
 
 _AT_REST = frozenset({RunStatus.CREATED, RunStatus.WAITING})
 
@@ -145,13 +144,10 @@ async def end_at_rest(
         run_state=record.run_state or {},
         calls_settled=True,
         applied=tuple(t.key for t in unsettled if t.status is not TicketStatus.OPEN),
+        tells_remote=accepted_turn(record) is not None,
         parent_run_id=record.lineage.parent_run_id,
     )
     outcome = await checkpoints.save(connection, checkpoint, at=now, believed=_AT_REST)
-    if binding_of(record) is not None:
-        await deliveries.enqueue_errand(
-            connection, AbortRemote(tenant=record.tenant, run_id=record.id)
-        )
     if not isinstance(outcome, Saved):
         raise RuntimeError(f"run {record.id} changed under its lock")
     finish = RunFinish(

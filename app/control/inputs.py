@@ -10,7 +10,7 @@ from app.clock import new_id
 from app.control.cancel import Interruption, announce
 from app.control.capabilities import require_supported
 from app.control.desk import Desk
-from app.control.line import Joined, stand_in_line
+from app.control.line import Joined, join_of_strangers, stand_in_line
 from app.control.new_runs import (
     IfThreadMissing,
     OnActive,
@@ -194,6 +194,10 @@ async def _start(
         limits=request.limits,
     )
     agent_id = start.agent_id or await agent_of_thread(connection, tenant, start)
+    if agent_id not in desk.roster.specs:
+        joined = await join_of_strangers(desk, transaction, tenant, start)
+        if joined is not None:
+            return Accepted(joined.record, joined.input_ids)
     run = new_run(desk, principal, start, agent_id)
     started = await stand_in_line(desk, principal, transaction, run, start, deliver=deliver)
     if started is None:

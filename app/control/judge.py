@@ -189,4 +189,4 @@ def _too_late(ticket: Ticket) -> Refusal:
         )
     if ticket.status is TicketStatus.EXPIRED:
         return Gone("ticket_expired", f"Ticket {ticket.ticket_id!r} has expired.")
-    return Gone("ticket_void", f"Ticket {ticket.ticket_id!r} is void: its run is done.")
+    return Gone("ticket_void", f"Ticket {ticket.ticket_id!r} is void: nobody needs to answer it.")

@@ -1,18 +1,22 @@
 """The line in front of a thread: a new run stands behind whatever occupies it, or makes that give way."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
 from app.clock import new_id
 from app.control.cancel import Interruption
+from app.control.capabilities import require_supported
 from app.control.desk import Desk
 from app.control.first_record import created_event, record_as_written
 from app.control.interrupt import interrupt, roll_back
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
 from app.control.reading import thread_not_found
 from app.control.steer import obstacle, steer
+from app.domain.capabilities import RootNeeds
 from app.domain.errors import Conflict, TooMany
-from app.domain.ids import InputId, RunId
+from app.domain.ids import InputId, Tenant
+from app.domain.messages import Message
 from app.domain.principals import Principal
 from app.domain.runs import Created, NewRun, RunRecord, RunStatus
 from app.domain.threads import Thread
@@ -69,7 +73,8 @@ async def stand_in_line(
             active_run_id=thread.open_run_id,
         )
     if thread.open_run_id is not None and request.on_active is OnActive.STEER:
-        joined = await _join(transaction, run, thread.open_run_id)
+        record = await runs.lock(connection, run.tenant, thread.open_run_id)
+        joined = await _join(desk, transaction, record, run.messages)
         if joined is not None:
             return joined
     line = await queue_up(desk, transaction, thread, run, deliver=deliver)
@@ -88,12 +93,31 @@ async def stand_in_line(
     return replace(line, record=record or line.record, interrupted=interrupted)
 
 
-async def _join(transaction: Transaction, run: NewRun, open_run_id: RunId) -> Joined | None:
-    """Let the run that is there have the new one's messages; None when it reads nothing more."""
-    record = await runs.lock(transaction.connection, run.tenant, open_run_id)
+async def join_of_strangers(
+    desk: Desk, transaction: Transaction, tenant: Tenant, request: StartRequest
+) -> Joined | None:
+    """Let the run that occupies the thread have the messages though its agent isn't known here, where no
+    run of it can be started; None when it is asked for another agent, or for something else."""
+    connection = transaction.connection
+    if request.on_active is not OnActive.STEER:
+        return None
+    thread = await threads.lock(connection, tenant, request.thread_id)
+    if thread is None or thread.open_run_id is None:
+        return None
+    record = await runs.lock(connection, tenant, thread.open_run_id)
+    if record is None or request.agent_id not in (None, record.agent_id):
+        return None
+    return await _join(desk, transaction, record, request.messages)
+
+
+async def _join(
+    desk: Desk, transaction: Transaction, record: RunRecord | None, messages: Sequence[Message]
+) -> Joined | None:
+    """Let the run that is there have the messages; None when it reads nothing more."""
     if record is None or obstacle(record) is not None:
         return None
-    return Joined(record, await steer(transaction, record, run.messages))
+    require_supported(desk, record.agent_id, RootNeeds(continuation=True))
+    return Joined(record, await steer(transaction, record, messages))
 
 
 async def queue_up(

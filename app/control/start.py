@@ -6,7 +6,7 @@ from app import telemetry
 from app.control.cancel import announce
 from app.control.desk import Desk
 from app.control.first_record import created_event, record_as_written
-from app.control.line import InLine, Joined, stand_in_line
+from app.control.line import InLine, Joined, join_of_strangers, stand_in_line
 from app.control.new_runs import (
     IfThreadMissing,
     StartRequest,
@@ -25,6 +25,7 @@ from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
 from app.domain.runs import NewRun, Running, RunRecord, RunStatus
 from app.events.frames import Batch
+from app.events.outgoing import Transaction
 from app.storage import hot_starts, runs
 from app.storage.database import Connection
 from app.storage.events import entry
@@ -69,10 +70,9 @@ async def start(
     if agent_id is None:
         async with desk.database.reading() as connection:
             agent_id = await agent_of_thread(connection, tenant, request)
-    if request.run_id is not None and agent_id not in desk.roster.specs:
-        # A repetition is answered as before, also when its agent is gone.
-        if (existing := await _look_for_existing(desk, tenant, request)) is not None:
-            return existing
+    if agent_id not in desk.roster.specs:
+        if (found := await _without_its_agent(desk, tenant, request)) is not None:
+            return found
     run = new_run(desk, principal, request, agent_id)
     if request.frontend_tools:
         if (existing := await _look_for_existing(desk, tenant, request)) is not None:
@@ -97,6 +97,17 @@ async def start(
     return started_or_taken
 
 
+async def _without_its_agent(
+    desk: Desk, tenant: Tenant, request: StartRequest
+) -> Existing | Joined | None:
+    """What can be answered though the agent isn't known here: a repetition, and messages for a run that is
+    at work elsewhere."""
+    if (existing := await _look_for_existing(desk, tenant, request)) is not None:
+        return existing
+    async with desk.outgoing.transaction() as transaction:
+        return await join_of_strangers(desk, transaction, tenant, request)
+
+
 async def _start_once(
     desk: Desk,
     principal: Principal,
@@ -112,13 +123,7 @@ async def _start_once(
         await begin(connection, principal, once)
         started: InLine | Joined | Existing | None = await _existing(connection, tenant, request)
         if started is None:
-            agent_id = request.agent_id or await agent_of_thread(connection, tenant, request)
-            run = new_run(desk, principal, request, agent_id)
-            if request.frontend_tools:
-                await check_names(desk, run, request.frontend_tools)
-            started = await stand_in_line(
-                desk, principal, transaction, run, request, deliver=deliver
-            )
+            started = await _accept_in(desk, principal, transaction, request, deliver=deliver)
         if started is None:
             started = await _existing(connection, tenant, request)
         if started is None:
@@ -126,6 +131,26 @@ async def _start_once(
         await settle(connection, principal, once, started.record)
     await _make_known(desk, principal, started)
     return started
+
+
+async def _accept_in(
+    desk: Desk,
+    principal: Principal,
+    transaction: Transaction,
+    request: StartRequest,
+    *,
+    deliver: bool,
+) -> InLine | Joined | None:
+    connection, tenant = transaction.connection, principal.tenant
+    agent_id = request.agent_id or await agent_of_thread(connection, tenant, request)
+    if agent_id not in desk.roster.specs:
+        joined = await join_of_strangers(desk, transaction, tenant, request)
+        if joined is not None:
+            return joined
+    run = new_run(desk, principal, request, agent_id)
+    if request.frontend_tools:
+        await check_names(desk, run, request.frontend_tools)
+    return await stand_in_line(desk, principal, transaction, run, request, deliver=deliver)
 
 
 async def _make_known(

@@ -141,7 +141,7 @@ class Execution:
         losses = self.record.losses
         if losses > MOST_LOSSES:
             detail = f"{losses} workers were lost over this run"
-            self._report(await write_off_remote(run, backend, WORKER_LOST, detail))
+            self._report(await write_off_remote(run, WORKER_LOST, detail))
             return
         self._report(await self._advance_remote(run, backend))
 

@@ -167,6 +167,8 @@ class BackendOutput:
         return self.text if self.text is not None else fallback
 
 
+REMOTE_QUESTION = "remote_question"
+"""In a ticket's evidence: what the remote calls that which it asks."""
 NO_OUTPUT = BackendOutput()
 OUTPUT_KEY = "__runtime_backend_output"
 """Under which the state of a run keeps what its backend has made."""

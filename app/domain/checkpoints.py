@@ -49,8 +49,12 @@ class Checkpoint:
     calls_settled: bool = False
     opened: tuple[Ticket, ...] = ()
     applied: tuple[TicketKey, ...] = ()
+    void: tuple[TicketKey, ...] = ()
+    """Questions that nobody needs to answer any more."""
     tasks: tuple[NewTask, ...] = ()
     said: tuple[Said, ...] = ()
+    tells_remote: bool = False
+    """The agent lives elsewhere, and has to be told that nobody wants its work any more."""
     parent_run_id: RunId | None = None
     """The run that is told when this one ends or rests."""
 
@@ -78,7 +82,8 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class DecidedMeanwhile:
-    """Nothing was written: the run was about to wait for a ticket that has been decided by now."""
+    """Nothing was written: the run was about to wait for a ticket that has been decided by now, or to take
+    one back."""
 
 
 @dataclass(frozen=True, slots=True)

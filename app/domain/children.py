@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.domain.backends import BackendFailed, Completed, display, status_of_termination
+from app.domain.capabilities import DelegateNeeds
 from app.domain.ids import AgentId, AgentVersion, RunId, ThreadId
 from app.domain.json_values import Json, JsonObject, as_object
 from app.domain.runs import Done, RunRecord, Waiting
@@ -28,6 +29,12 @@ class Delegation:
     max_depth: int = 4
     max_children: int = 16
     keep: bool = True
+
+
+def needs_of(delegation: Delegation, *, in_background: bool) -> DelegateNeeds:
+    """What a child is asked for. One that goes on in the background may be told more at any moment, and has
+    another turn for it."""
+    return DelegateNeeds(persistence=delegation.keep, continuation=in_background)
 
 
 def delegate_tool_name(agent_id: AgentId) -> str:

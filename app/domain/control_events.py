@@ -71,7 +71,8 @@ class TicketExpired:
 
 @dataclass(frozen=True, slots=True)
 class TicketVoid:
-    """Nobody needs to answer any more. Only the inbox says it: the run is done."""
+    """Nobody needs to answer any more: a remote agent was answered elsewhere. Of a run that is done only the
+    inbox says it."""
 
     event_type: ClassVar[str] = "ticket_void"
     id: str
@@ -157,6 +158,7 @@ ControlEvent: TypeAlias = (
     | TicketVoted
     | TicketReminder
     | TicketExpired
+    | TicketVoid
     | CancelRequested
     | RollbackRequested
     | RolledBack
@@ -182,6 +184,7 @@ TICKET_EVENTS = frozenset(
         TicketVoted,
         TicketReminder,
         TicketExpired,
+        TicketVoid,
         CancelRequested,
     )
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from app.domain.agents import AgentSpec
+from app.domain.capabilities import FULL, Capabilities
 from app.domain.ids import AgentId, AgentVersion
 from app.runtime.plugins import NO_PLUGINS, PluginSet
 from app.runtime.ports import LanguageModel, ModelChunk, ModelRequest, Tool
@@ -23,6 +24,11 @@ class ResolvedAgent:
     summarizer: LanguageModel | None = None
     """Who summarises old messages, where that is wanted."""
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """Our own loop can do everything."""
+        return FULL
+
 
 @dataclass(frozen=True, slots=True)
 class Unresolvable:
@@ -36,6 +42,7 @@ class RemoteAgent:
     """An agent behind an endpoint: it is executed there, and nothing of it is known but its spec."""
 
     spec: AgentSpec
+    capabilities: Capabilities
 
     @property
     def tools(self) -> Mapping[str, Tool]:

@@ -2,10 +2,12 @@
 task that one is."""
 
 from app.clock import new_id
+from app.domain.capabilities import unsupported_delegate_features, unsupported_message
 from app.domain.children import (
     CHILD_ACTION,
     ChildWork,
     ancestors_of,
+    needs_of,
     progress,
     ticket_name_of_child,
     work_to_json,
@@ -28,7 +30,9 @@ CHILDREN: StateKey[int, int] = StateKey(
 """How many children the run has had."""
 
 
-async def planned(run: ActiveRun, state: CallState, target: AgentId) -> ChildWork | str:
+async def planned(
+    run: ActiveRun, state: CallState, target: AgentId, *, in_background: bool
+) -> ChildWork | str:
     """The child run that the call asks for; or why there can't be one."""
     run.state.register([CHILDREN])
     refused = _refusal(run, target)
@@ -37,6 +41,10 @@ async def planned(run: ActiveRun, state: CallState, target: AgentId) -> ChildWor
     found = await run.agents.at_version(target, None)
     if isinstance(found, Unresolvable):
         return found.reason
+    needs = needs_of(run.agent.spec.delegation, in_background=in_background)
+    lacking = unsupported_delegate_features(found.capabilities, needs)
+    if lacking:
+        return unsupported_message(target, lacking)
     run.change_state(Batch([Change(CHILDREN, 1)]))
     return ChildWork(
         run_id=RunId(new_id()),

@@ -84,7 +84,7 @@ async def settle(
             await round_.finish(state, begun, resumed=resumed)
         case AsChild(target, in_background):
             await round_.announce(state)
-            work = await planned(round_.run, state, target)
+            work = await planned(round_.run, state, target, in_background=in_background)
             if isinstance(work, str):
                 error = Executed(ToolResult.error(state.call.name, work))
                 await round_.finish(state, error, resumed=resumed)

@@ -16,6 +16,7 @@ from sqlalchemy import update
 from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved, Unsettled
 from app.domain.children import work_from_json
 from app.domain.control_events import RolledBack
+from app.domain.errands import AbortRemote
 from app.domain.json_values import storable
 from app.domain.runs import Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.terminations import Cancelled, NaturalEnd
@@ -51,7 +52,7 @@ EXECUTING: Collection[RunStatus] = frozenset({RunStatus.RUNNING})
 
 def is_hot(checkpoint: Checkpoint) -> bool:
     """Whether the one-statement way may be tried: nothing is opened, no end but the usual one."""
-    if checkpoint.opened or checkpoint.tasks:
+    if checkpoint.opened or checkpoint.void or checkpoint.tasks or checkpoint.tells_remote:
         return False
     match checkpoint.state:
         case Running():
@@ -82,11 +83,14 @@ async def save(
         or (checkpoint.messages and thread.next_message_seq != checkpoint.next_seq)
     ):
         return NotOurs()
-    if _waits_for_answers(checkpoint) and await _was_answered(connection, checkpoint):
+    if (_waits_for_answers(checkpoint) or checkpoint.void) and await _was_answered(
+        connection, checkpoint
+    ):
         return DecidedMeanwhile()
     if not _may_rest(checkpoint, record):
         return Unsettled(record.unread_inputs, record.open_tasks)
     await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
+    await tickets.void(connection, checkpoint.tenant, checkpoint.run_id, checkpoint.void)
     await tickets.open_all(connection, checkpoint.tenant, checkpoint.opened)
     await _send_errands(connection, checkpoint)
     await messages.append(
@@ -123,13 +127,17 @@ async def save(
 
 
 async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:
-    """What other runs have to have done about this commit: children begin and end with their parents."""
+    """What others have to have done about this commit: children begin and end with their parents, and a
+    remote agent stops when its run does."""
     for ticket in checkpoint.opened:
         if ticket.kind is TicketKind.CHILD:
             work = work_from_json(ticket.evidence or {})
             await children.start(connection, checkpoint.tenant, checkpoint.run_id, work)
     if isinstance(checkpoint.state, Done):
         await children.cancel_all(connection, checkpoint.tenant, checkpoint.run_id)
+    if checkpoint.tells_remote:
+        told = AbortRemote(tenant=checkpoint.tenant, run_id=checkpoint.run_id)
+        await deliveries.enqueue_errand(connection, told)
     if checkpoint.parent_run_id is not None and not isinstance(checkpoint.state, Running):
         await children.tell_parent(
             connection, checkpoint.tenant, checkpoint.parent_run_id, checkpoint.run_id

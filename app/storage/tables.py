@@ -469,6 +469,12 @@ tickets = Table(
         "remind_at",
         postgresql_where=text("status = 'open' AND remind_at IS NOT NULL"),
     ),
+    # What remote agents have asked, who may have been answered elsewhere.
+    Index(
+        "tickets_of_remotes",
+        "created_at",
+        postgresql_where=text("status = 'open' AND (evidence ->> 'remote_question') IS NOT NULL"),
+    ),
     Index(
         "tickets_one_open_per_name",
         "tenant",

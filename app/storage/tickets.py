@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Interval, Select, bindparam, func, literal, select, update
+from sqlalchemy import ColumnElement, Interval, Select, bindparam, func, literal, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.decisions import Action
@@ -176,9 +176,22 @@ async def mark_applied(connection: Connection, tenant: Tenant, keys: Sequence[Ti
 
 async def void_open(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
     """Nobody needs to answer a run that is done."""
+    await _void(connection, tickets.c.tenant == tenant, tickets.c.run_id == run_id)
+
+
+async def void(
+    connection: Connection, tenant: Tenant, run_id: RunId, keys: Sequence[TicketKey]
+) -> None:
+    """Nobody needs to answer these of a run's any more."""
+    if keys:
+        of_run = (tickets.c.tenant == tenant, tickets.c.run_id == run_id)
+        await _void(connection, *of_run, tickets.c.id.in_(keys))
+
+
+async def _void(connection: Connection, *which: ColumnElement[bool]) -> None:
     void = (
         update(tickets)
-        .where(tickets.c.tenant == tenant, tickets.c.run_id == run_id, tickets.c.status == "open")
+        .where(*which, tickets.c.status == "open")
         .values(status=TicketStatus.VOID.value, updated_at=func.now())
         .returning(tickets.c.tenant, tickets.c.id, tickets.c.kind)
         .cte("void")

@@ -65,7 +65,10 @@ CODES: Mapping[str, tuple[int, str]] = {
     # --- decisions ---
     "ticket_already_decided": (409, "another answer came first; `winner` is it"),
     "ticket_expired": (410, "the ticket has expired"),
-    "ticket_void": (410, "the ticket's run is done"),
+    "ticket_void": (
+        410,
+        "nobody needs to answer the ticket: its run is done, or was answered elsewhere",
+    ),
     "ticket_repeated": (422, "the batch answers a ticket twice"),
     "decision_id_conflict": (409, "another answer was given under this decision id"),
     "already_voted": (409, "who answers has voted before"),

@@ -18,6 +18,7 @@ from app.dispatch.deafness import Deafness
 from app.dispatch.liveness import Liveness
 from app.dispatch.pulse import Pulse
 from app.dispatch.queue import DeliveryQueue, Handled
+from app.dispatch.remote_looks import RemoteLooks
 from app.dispatch.retention import Ages, Retention
 from app.dispatch.suspicion import Suspicion
 from app.dispatch.sweeper import Sweeper
@@ -138,6 +139,7 @@ async def _furnish(
         deafness=deafness,
     )
     deadlines = Deadlines(desk, interval=settings.sweep_interval)
+    looks = RemoteLooks(desk, interval=settings.sweep_interval)
     pulse = Pulse(
         database,
         me,
@@ -161,9 +163,9 @@ async def _furnish(
     background.start(liveness.run())
     if settings.role != "api":
         pulse.start()
-    background.start(sweeper.run())
-    background.start(deadlines.run())
-    background.start(retention.run())
+    rounds = (sweeper, deadlines, looks, retention)
+    for each in rounds:
+        background.start(each.run())
     background.start(worker.run())
     background.start(tasks.run())
 
@@ -173,9 +175,8 @@ async def _furnish(
 
     async def go_to_rest() -> None:
         queue.stop()
-        sweeper.stop()
-        deadlines.stop()
-        retention.stop()
+        for each in rounds:
+            each.stop()
         async with asyncio.TaskGroup() as stopping:
             stopping.create_task(worker.stop(settings.handover_grace))
             stopping.create_task(tasks.stop(settings.handover_grace))

@@ -10,8 +10,9 @@ from app.domain.backends import OUTPUT_KEY
 from app.domain.endpoints import Endpoint
 from app.domain.runs import Done
 from app.domain.terminations import Cancelled, Failed, Stopped, Termination
+from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, of_type, replica
-from tests.support.remotes import A2ARemote, Remotes
+from tests.support.remotes import A2ARemote, A2AServer, Remotes
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +72,7 @@ async def test_one_that_is_late_has_timed_out(database_url: str, remotes: Remote
         assert isinstance(end, Stopped)
         assert end.code == "timeout"
         assert said[-1]["result"]["status"] == "timeout"
-        assert len((await server.seen())["cancels"]) == 1
+        await eventually(lambda: was_told_to_stop(server))
 
 
 async def test_one_that_wont_stop_doesnt_keep_the_run(database_url: str, remotes: Remotes) -> None:
@@ -82,7 +83,7 @@ async def test_one_that_wont_stop_doesnt_keep_the_run(database_url: str, remotes
         await run.cancel("enough")
         await run.finished()
         assert await _end_of(run) == Cancelled("enough")
-        assert len((await server.seen())["cancels"]) == 1
+        await eventually(lambda: was_told_to_stop(server))
 
 
 async def test_one_that_dies_ends_the_run_once_it_stays_away(
@@ -178,3 +179,7 @@ def test_a_wrong_option_is_named(options: dict[str, object], key: str) -> None:
     [(at, sentence)] = A2AFactory().faults(endpoint)
     assert at == key
     assert sentence.endswith("correct or remove it")
+
+
+async def was_told_to_stop(server: A2AServer) -> bool:
+    return len((await server.seen())["cancels"]) == 1

@@ -103,7 +103,7 @@ async def test_a_cancel_reaches_it(database_url: str, there: Remote) -> None:
         await run.cancel("enough")
         await run.finished()
         assert await _end_of(run) == Cancelled("enough")
-        assert await there.aborts() == 1
+        await eventually(lambda: was_aborted(there))
 
 
 @every_remote_kind
@@ -158,8 +158,8 @@ async def test_who_is_asked_by_it_may_cancel_and_it_hears_of_that(
         answer = await run.cancel("never mind")
         assert answer.is_settled
         assert await _end_of(run) == Cancelled("never mind")
+        await eventually(lambda: was_aborted(there))
 
-        async def aborted() -> bool:
-            return await there.aborts() == 1
 
-        await eventually(aborted)
+async def was_aborted(there: Remote) -> bool:
+    return await there.aborts() == 1

@@ -3,6 +3,12 @@
 import asyncpg
 import pytest
 
+from app.clock import new_id
+from app.control.inputs import Accepted, InputMode, InputRequest, ToRun, ToThread, send
+from app.control.new_runs import OnActive
+from app.domain.errors import NotFound
+from app.domain.ids import AgentId, MessageId
+from app.domain.messages import Message, Role, Text
 from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
 from app.domain.terminations import NaturalEnd
 from app.domain.tool_calls import INTERRUPTED
@@ -10,7 +16,7 @@ from app.llm.scripted import Gate, in_order, turn
 from app.storage import deliveries, runs
 from app.storage.runs import RunKey
 from tests.support.conditions import eventually
-from tests.support.house import Replica, Run, an_agent, of_type, replica, texts_of, types_of
+from tests.support.house import ANN, Replica, Run, an_agent, of_type, replica, texts_of, types_of
 from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
 
@@ -190,3 +196,39 @@ async def test_a_run_keeps_its_agent_when_the_file_changes(database_url: str) ->
         await run.decide("perm_c1", "approve")
         said = await run.finished(2)
         assert said[-1]["waiting"]["ticket_ids"] == ["perm_c2"]
+
+
+async def test_messages_reach_a_run_whose_agent_only_another_process_knows(
+    database_url: str,
+) -> None:
+    probe = Probe(held=True)
+    newer, script = an_agent(probe.tool, id="newer"), in_order(turn(probe.call("c1")), turn("Yes."))
+    older = an_agent(id="older")
+    async with (
+        replica(database_url, newer, script) as knows,
+        replica(database_url, older, in_order()) as doesnt,
+    ):
+        run = await knows.start()
+        await probe.was_reached()
+        reached = [
+            (await tell(doesnt, ToRun(run.id), "one")).run.id,
+            (await tell(doesnt, ToThread(run.thread_id), "two")).run.id,
+        ]
+        doesnt.starts_with = AgentId("")
+        third = await doesnt.start(
+            "three", thread_id=run.thread_id, on_active=OnActive.STEER, here=False
+        )
+        assert {*reached, third.id} == {run.id}
+        probe.open.set()
+        await run.ended()
+        said = [text for role, text in texts_of(await run.log()) if role == "user"]
+        assert said == ["go", "one", "two", "three"]
+        with pytest.raises(NotFound) as refused:
+            await tell(doesnt, ToThread(run.thread_id), "four")
+        assert refused.value.code == "agent_not_found"
+
+
+async def tell(house: Replica, to: ToRun | ToThread, text: str) -> Accepted:
+    message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text(text),))
+    request = InputRequest(messages=(message,), mode=InputMode.STEER)
+    return await send(house.desk, ANN, to, request, deliver=True)

@@ -7,6 +7,7 @@ import pytest
 from app.agents.catalog import Catalog
 from app.api.schemas.runs import run_out
 from app.control import reading
+from app.domain.capabilities import REMOTE_STATELESS_TEXT
 from app.domain.ids import TaskId
 from app.domain.runs import Done
 from app.domain.terminations import Cancelled
@@ -105,4 +106,31 @@ async def test_a_cancel_of_the_parent_is_told_to_the_remote(database_url: str) -
         state = (await child.now()).state
         assert isinstance(state, Done)
         assert isinstance(state.termination, Cancelled)
+
+        async def told() -> bool:
+            return bool(echo.aborts)
+
+        await eventually(told)
     assert len(echo.aborts) == 1
+
+
+async def test_work_that_its_delegate_cant_do_is_refused_before_there_is_a_child(
+    database_url: str,
+) -> None:
+    echo = Echo(capabilities=REMOTE_STATELESS_TEXT)
+    member = Member(
+        [gives("say hello"), turn("Then I do it myself.")],
+        delegates=["remote"],
+        more={"background": ["agent_run_remote"]},
+    )
+    catalog, script = boss_of(echo, member)
+    async with replica(database_url, catalog, script, backends=echo.backends) as house:
+        run = await house.start()
+        said = await run.ended()
+        assert not await children_of(run)
+        [told] = [entry.message.text for entry in await run.log() if entry.message.tool_call_id]
+    [result] = of_type(said, "tool_call_done")
+    assert result["outcome"] == "failed"
+    assert said[-1]["result"]["response"] == "Then I do it myself."
+    assert "agent 'remote' backend does not support: continuation" in told
+    assert not echo.turns

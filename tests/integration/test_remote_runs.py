@@ -5,14 +5,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.backends.remote_run import REMOTE, binding_of
+from app.backends.remote_run import accepted_turn
 from app.domain.backends import OUTPUT_KEY
 from app.domain.errors import Invalid
 from app.domain.inference import InferenceOptions
+from app.domain.json_values import JsonObject
 from app.domain.runs import Done, Waiting, WaitingReason
 from app.domain.terminations import Cancelled, Failed, NaturalEnd, Stopped, Termination
-from app.domain.tickets import TicketKind
+from app.domain.tickets import TicketKind, TicketStatus
 from app.llm.scripted import in_order
+from app.storage import deliveries
+from app.storage.runs import RunKey
+from tests.support.conditions import eventually
 from tests.support.echo_backend import Echo
 from tests.support.house import Replica, Run, of_type, replica, texts_of, types_of
 
@@ -110,6 +114,37 @@ async def test_what_the_remote_waits_for_is_a_ticket_and_the_answer_its_next_tur
         assert [ticket.applied_at is not None for ticket in await run.tickets()] == [True]
 
 
+async def test_a_remote_that_was_answered_elsewhere_is_joined_where_it_is(
+    database_url: str,
+) -> None:
+    echo = Echo()
+    async with house(database_url, echo) as there:
+        run = await there.start("ask which one?")
+        await run.finished()
+        echo.was_answered = True
+        said = await run.ended()
+        [ticket] = await run.tickets()
+    assert ticket.status is TicketStatus.VOID
+    assert [event["id"] for event in of_type(said, "ticket_void")] == [ticket.key]
+    assert [(turn.joins, len(turn.new_messages)) for turn in echo.turns] == [(False, 1), (True, 0)]
+
+
+async def test_a_run_that_is_woken_for_nothing_goes_back_to_rest(database_url: str) -> None:
+    echo = Echo()
+    async with house(database_url, echo) as there:
+        run = await there.start("ask which one?")
+        await run.finished()
+        record = await run.now()
+        async with there.database.transaction() as connection:
+            key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
+            await deliveries.enqueue(connection, key)
+        await run.finished(2)
+        assert isinstance((await run.now()).state, Waiting)
+        [ticket] = await run.tickets()
+        assert ticket.status is TicketStatus.OPEN
+    assert len(echo.turns) == 1
+
+
 async def test_artifacts_are_kept_in_the_state_of_the_run(database_url: str) -> None:
     async with house(database_url, Echo()) as there:
         run = await there.start("make a draft")
@@ -131,7 +166,47 @@ async def test_a_cancel_aborts_at_the_remote_and_doesnt_depend_on_it(
         await run.cancel("enough")
         await run.finished()
         assert await _end_of(run) == Cancelled("enough")
-        assert [abort.binding for abort in echo.aborts] == [{"task": f"{run.id}:1"}]
+        assert await aborted(echo) == [(f"{run.id}:1", {"task": f"{run.id}:1"})]
+
+
+@pytest.mark.parametrize(
+    "words, code", [("break", "internal_error"), ("lose the way", "remote_unreachable")]
+)
+async def test_a_run_that_ends_without_its_remote_tells_it(
+    database_url: str, words: str, code: str
+) -> None:
+    echo = Echo()
+    async with house(database_url, echo) as there:
+        run = await there.start(words)
+        await run.finished()
+        end = await _end_of(run)
+        assert isinstance(end, Failed)
+        assert end.code == code
+        assert await aborted(echo) == [(f"{run.id}:1", {"task": f"{run.id}:1"})]
+
+
+async def test_a_turn_that_may_have_got_there_is_told_to_stop_though_nobody_heard_so(
+    database_url: str,
+) -> None:
+    echo = Echo()
+    async with house(database_url, echo) as there:
+        first = await there.start("say hello")
+        await first.finished()
+        run = await there.start("hang unheard", thread_id=first.thread_id)
+        await echo.hanging.wait()
+        await run.cancel("enough")
+        await run.finished()
+        assert await _end_of(run) == Cancelled("enough")
+        assert await aborted(echo) == [(f"{run.id}:1", None)]
+
+
+async def aborted(echo: Echo) -> list[tuple[str, JsonObject | None]]:
+    """What the remote was told to stop, once it was told anything."""
+    return await eventually(lambda: _aborts_of(echo))
+
+
+async def _aborts_of(echo: Echo) -> list[tuple[str, JsonObject | None]]:
+    return [(abort.key, abort.binding) for abort in echo.aborts]
 
 
 async def test_what_was_saved_last_stays_when_the_remote_breaks_off(database_url: str) -> None:
@@ -139,9 +214,10 @@ async def test_what_was_saved_last_stays_when_the_remote_breaks_off(database_url
         run = await there.start("die no route")
         await run.finished()
         record = await run.now()
-        kept = (record.run_state or {})["extensions"][REMOTE]
-        assert kept["turn"] == f"{run.id}:1"
-        assert binding_of(record) == {"task": f"{run.id}:1"}
+        accepted = accepted_turn(record)
+        assert accepted is not None
+        assert accepted.key == f"{run.id}:1"
+        assert accepted.binding == {"task": f"{run.id}:1"}
 
 
 async def test_whoever_takes_over_joins_the_turn_that_was_accepted(database_url: str) -> None:

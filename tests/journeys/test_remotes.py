@@ -24,6 +24,8 @@ pytestmark = pytest.mark.anyio
 BOUND = 25.0
 """Seconds within which a cancel settles a whole tree, also when a server has just died; a few on a machine
 that isn't busy."""
+AT_ONCE = 8.0
+"""Seconds for a cancel that nobody has to agree to; less than one, on a machine that isn't busy."""
 Record = dict[str, Any]
 
 
@@ -156,6 +158,30 @@ async def test_a_remote_that_is_stopped_for_a_while_isnt_asked_again(
     assert done["final_output"] == there[0]["final_output"]
 
 
+async def test_a_cancel_doesnt_wait_for_a_remote_that_is_stopped_and_is_told_to_it_later(
+    here: tuple[Deployment, Deployment], elsewhere: Deployment
+) -> None:
+    async with here[0].server.client() as client:
+        run = await client.start("endless", "go on and on")
+        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+            await stream.until("text_delta")
+        elsewhere.server.process.send_signal(signal.SIGSTOP)
+        try:
+            began = monotonic()
+            await client.post(f"/v1/runs/{run['run_id']}/cancel", status=202)
+            done = await ended(client, run["run_id"])
+            took = monotonic() - began
+        finally:
+            elsewhere.server.process.send_signal(signal.SIGCONT)
+    assert done["outcome"] == "cancelled"
+    assert took < AT_ONCE, f"{took:.1f} s"
+
+    async def stopped() -> bool:
+        return bool((await runs_of(elsewhere.server))[0]["outcome"] == "cancelled")
+
+    await eventually(stopped)
+
+
 async def _is_overdue(database_url: str) -> None:
     """Whoever works there hasn't been heard of for longer than anybody waits."""
     connection = await asyncpg.connect(database_url)
@@ -213,6 +239,31 @@ async def test_a_remote_that_has_its_work_done_by_others_is_waited_for(
     [chief] = [each for each in await runs_of(elsewhere.server) if each["agent_id"] == "chief"]
     assert "how are you?" in done["final_output"]
     assert done["final_output"] == chief["final_output"]
+
+
+async def test_what_others_ask_who_work_for_a_remote_is_answered_here_though_servers_die(
+    here: tuple[Deployment, Deployment], elsewhere: Deployment
+) -> None:
+    first, second = here
+    work = f"CALL risky {json.dumps({'what': 'the deed'})}"
+    async with first.server.client() as client:
+        give = f"CALL agent_run_quick {json.dumps({'prompt': work})}"
+        run = await client.start("chief", give)
+    await first.kill()
+    async with second.server.client() as client:
+
+        async def asked() -> Record | None:
+            waiting = (await client.run(run["run_id"]))["waiting"]
+            return None if waiting is None else waiting["tickets"][0]
+
+        ticket = await eventually(asked)
+        await elsewhere.kill()
+        decision = {"ticket_id": ticket["ticket_id"], "action": "approve"}
+        await client.post(f"/v1/runs/{run['run_id']}/decisions", {"decisions": [decision]})
+        await elsewhere.start_again()
+        done = await ended(client, run["run_id"])
+    assert (ticket["tool_name"], ticket["arguments"]) == ("risky", {"what": "the deed"})
+    assert "did the deed" in done["final_output"]
 
 
 # --- a family over two servers --------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 `say <text>` answers, word by word; `ask <question>` and `login <where>` wait for somebody, and the answer
 is echoed; `fail <why>`, `cancelled` and `slow` end in their way; `hang` accepts the turn and never ends;
-`make <text>` makes an artifact; `die <why>` can't carry out the turn at all.
+`make <text>` makes an artifact; `die <why>` and `lose <what>` can't carry out the turn to its end; `break` is
+a defect of the backend; `hang unheard` hangs before it has accepted anything.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.agents.catalog import Catalog
-from app.backends.base import Abort, Backend, BackendError, Turn, Voice
+from app.backends.base import Abort, Backend, BackendError, Look, Turn, Voice
 from app.backends.registry import Backends
 from app.domain.agents import AgentSpec
 from app.domain.backends import (
@@ -51,6 +52,8 @@ class Echo:
     capabilities: Capabilities = ECHO
     turns: list[Turn] = field(default_factory=list)
     aborts: list[Abort] = field(default_factory=list)
+    was_answered: bool = False
+    """Somebody else has given the answer that it waits for."""
     abort_fails: bool = False
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
     """A turn hangs."""
@@ -74,6 +77,8 @@ class Echo:
     async def execute_root(self, turn: Turn, voice: Voice) -> BackendResult:
         self.turns.append(turn)
         words = "\n".join(message.text for message in turn.new_messages)
+        if words == "hang unheard":
+            return await self._speak("hang", "", voice)
         if not turn.joins:
             await voice.accepted({"task": turn.key})
         if turn.answers:
@@ -93,6 +98,9 @@ class Echo:
         await self.released.wait()
         voice.text("here")
         return _said("still here")
+
+    async def asked_now(self, look: Look) -> frozenset[str]:
+        return frozenset() if self.was_answered else look.questions
 
     async def abort(self, abort: Abort) -> None:
         self.aborts.append(abort)
@@ -131,7 +139,9 @@ def _answer(verb: str, rest: str, words: str) -> BackendResult:
             return BackendResult(status=BackendCancelled())
         case "slow":
             return BackendResult(status=TimedOut())
-        case "die":
+        case "break":
+            raise RuntimeError("a defect")
+        case "die" | "lose":
             raise BackendError("remote_unreachable", rest)
         case "make":
             made = Artifact(id="a1", name="draft", media_type="text/plain", content=rest)

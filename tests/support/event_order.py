@@ -165,6 +165,9 @@ class _RunOrder:
             case "ticket_expired":
                 assert self._tickets.get(event["id"]) == "open", "expired, but not open"
                 self._tickets[event["id"]] = "expired"
+            case "ticket_void":
+                assert self._tickets.get(event["id"]) == "open", "void, but not open"
+                self._tickets[event["id"]] = "void"
 
     # --- the activation ---------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from app.dispatch.deafness import Deafness
 from app.dispatch.launch import decide_and_resume, start_run
 from app.dispatch.liveness import Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
+from app.dispatch.remote_looks import RemoteLooks
 from app.dispatch.suspicion import Suspicion
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.task_execution import TaskBench
@@ -205,6 +206,7 @@ class Replica:
             deafness=deafness,
         )
         self.deadlines = Deadlines(self.desk, interval=FOLLOW_UP)
+        self.looks = RemoteLooks(self.desk, interval=4 * FOLLOW_UP)
         self.sweeper = Sweeper(
             database,
             self.roster,
@@ -237,6 +239,7 @@ class Replica:
             self.liveness.run(),
             self.sweeper.run(),
             self.deadlines.run(),
+            self.looks.run(),
             self.queue.work(),
         ]
         self._tasks = [tasks.create_task(one) for one in work]
@@ -269,7 +272,8 @@ class Replica:
         self.queue.stop()
         self.sweeper.stop()
         self.deadlines.stop()
-        await asyncio.wait(self._tasks[-3:], timeout=PATIENCE)
+        self.looks.stop()
+        await asyncio.wait(self._tasks[-4:], timeout=PATIENCE)
 
     async def _end(self, *, is_dead: bool = False) -> None:
         tasks, self._tasks = self._tasks, []

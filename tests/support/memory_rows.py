@@ -1,6 +1,6 @@
 """One thread's rows in memory, changed as the tables are: what a checkpoint writes, and under which guards."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -33,6 +33,7 @@ class MemoryRows:
     def write(self, checkpoint: Checkpoint) -> None:
         """What one checkpoint changes, its events apart."""
         self.mark_applied(checkpoint.applied)
+        self.void_open(checkpoint.void)
         names = {one.ticket_id for one in self.tickets.values() if one.status is TicketStatus.OPEN}
         for ticket in checkpoint.opened:
             assert ticket.ticket_id not in names, "two open tickets of one name"
@@ -108,7 +109,7 @@ class MemoryRows:
             if self.tickets[key].applied_at is None:
                 self.tickets[key] = replace(self.tickets[key], applied_at=self.clock.now())
 
-    def void_open(self) -> None:
+    def void_open(self, only: Collection[TicketKey] | None = None) -> None:
         for key, ticket in self.tickets.items():
-            if ticket.status is TicketStatus.OPEN:
+            if ticket.status is TicketStatus.OPEN and (only is None or key in only):
                 self.tickets[key] = replace(ticket, status=TicketStatus.VOID)

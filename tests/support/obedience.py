@@ -1,7 +1,7 @@
 """A model that does what the user's words ask for, in this process and as a provider others can reach.
 
 The words are those of `tests.support.echo_backend`: `say`, `ask`, `login`, `fail` and `hang`. What it asks, it
-asks by a tool whose calls wait for a person.
+asks by a tool whose calls wait for a person. `give <agent> <words> & <agent> <words>` has others obey.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Plan:
     """What comes next of what was asked for."""
 
     pieces: tuple[str, ...] = ()
-    question: str | None = None
+    calls: tuple[tuple[str, dict[str, str]], ...] = ()
     failure: str | None = None
     hangs: bool = False
 
@@ -55,18 +55,25 @@ class Plan:
 def plan_of(prompt: str, answers: Sequence[str]) -> Plan:
     verb, _, rest = prompt.partition(" ")
     if answers:
-        return Plan((f"you answered: {answers[-1].strip()}",))
+        return Plan((f"you answered: {' and '.join(each.strip() for each in answers)}",))
     match verb:
         case "say":
             return Plan(tuple(f"{word} " for word in rest.split()))
         case "ask" | "login":
-            return Plan(question=rest)
+            return Plan(calls=((ASK, {"question": rest}),))
+        case "give":
+            return Plan(calls=tuple(_work(each) for each in rest.split(" & ")))
         case "fail":
             return Plan(failure=rest)
         case "hang":
             return Plan(hangs=True)
         case _:
             return Plan((f"you said: {prompt}",))
+
+
+def _work(words: str) -> tuple[str, dict[str, str]]:
+    agent, _, prompt = words.partition(" ")
+    return f"agent_run_{agent}", {"prompt": prompt}
 
 
 @dataclass
@@ -97,12 +104,10 @@ class Obedience:
     async def _chunks(self, plan: Plan) -> AsyncIterator[Sequence[ModelChunk]]:
         if plan.failure is not None:
             raise failed(FailureKind.INVALID_REQUEST, plan.failure)
-        if plan.question is not None:
-            call_id = CallId("c1")
-            yield [
-                CallOpened(call_id, ASK),
-                CallArguments(call_id, json.dumps({"question": plan.question})),
-            ]
+        if plan.calls:
+            for place, (name, arguments) in enumerate(plan.calls, 1):
+                call_id = CallId(f"c{place}")
+                yield [CallOpened(call_id, name), CallArguments(call_id, json.dumps(arguments))]
             yield [Finished(StopReason.TOOL_USE, None)]
             return
         if plan.hangs:
@@ -155,9 +160,9 @@ class Obedience:
             return
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
         writer.write(b"connection: close\r\n\r\n")
-        if plan.question is not None:
-            function = {"name": ASK, "arguments": json.dumps({"question": plan.question})}
-            call = {"index": 0, "id": "c1", "type": "function", "function": function}
+        for place, (name, arguments) in enumerate(plan.calls):
+            function = {"name": name, "arguments": json.dumps(arguments)}
+            call = {"index": place, "id": f"c{place + 1}", "type": "function", "function": function}
             _say(writer, {"tool_calls": [call]})
         if plan.hangs:
             _say(writer, {"content": "still "})
@@ -166,7 +171,7 @@ class Obedience:
             _say(writer, {"content": "here"})
         for piece in plan.pieces:
             _say(writer, {"content": piece})
-        _say(writer, {}, finish="stop" if plan.question is None else "tool_calls")
+        _say(writer, {}, finish="tool_calls" if plan.calls else "stop")
         writer.write(b"data: [DONE]\n\n")
         await writer.drain()
 

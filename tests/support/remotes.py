@@ -239,6 +239,15 @@ modules = ["asking"]
 [agents.far]
 model = "obedience"
 tools = ["ask_person"]
+
+[agents.lead]
+model = "obedience"
+tools = ["ask_person"]
+delegates = ["far"]
+
+[agents.boss]
+model = "obedience"
+delegates = ["lead", "far"]
 """
 
 
@@ -253,24 +262,27 @@ class HoldfastRemote(Obeying, Elsewhere):
 
     @property
     def catalog(self) -> Catalog:
-        return catalog_of(Endpoint(backend="holdfast", url=self.server.base, target="far"))
+        return self.catalog_with("far")
+
+    def catalog_with(self, agent: str) -> Catalog:
+        return catalog_of(Endpoint(backend="holdfast", url=self.server.base, target=agent))
 
     @property
     def backends(self) -> Backends:
         return self._backends
 
     async def turns(self) -> int:
-        return len(await self._runs())
+        return len(await self.runs())
 
     async def aborts(self) -> int:
-        return sum(run["outcome"] == "cancelled" for run in await self._runs())
+        return sum(run["outcome"] == "cancelled" for run in await self.runs())
 
     async def begin_anew(self) -> None:
         """For another test: what was there before doesn't count."""
         self.model.forget()
-        self.before = {*self.before, *(run["run_id"] for run in await self._runs())}
+        self.before = {*self.before, *(run["run_id"] for run in await self.runs())}
 
-    async def _runs(self) -> list[dict[str, Any]]:
+    async def runs(self) -> list[dict[str, Any]]:
         async with self.server.client() as client:
             page = await client.get("/v1/runs")
         return [run for run in page["items"] if run["run_id"] not in self.before]

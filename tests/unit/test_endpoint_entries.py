@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from app.agents.catalog import load_catalog
+from app.domain.capabilities import REMOTE_STATELESS_TEXT
 from app.domain.endpoints import Endpoint
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
 from app.wiring.agents import known_backends
+from tests.support.echo_backend import Echo
 
 A2A = '[agents.far.endpoint]\nbackend = "a2a"\nurl = "https://far.test"\n'
 HOLDFAST = '[agents.far.endpoint]\nbackend = "holdfast"\nurl = "https://far.test"\ntarget = "far"\n'
@@ -62,3 +64,36 @@ def test_a_wrong_key_is_named_and_no_value_repeated(
     assert f"agents.far.endpoint.{key}: " in line
     assert said in line
     assert "hunter2" not in line
+
+
+_BOSS = """
+[models.script]
+provider = "scripted"
+script = "plain"
+
+[agents.far.endpoint]
+backend = "echo"
+url = "https://far.test"
+
+[agents.boss]
+model = "script"
+delegates = ["far"]
+"""
+
+
+@pytest.mark.parametrize("keep", ["true", "false"])
+def test_a_delegate_that_has_one_turn_is_a_delegate(tmp_path: Path, keep: str) -> None:
+    file = tmp_path / "agents.toml"
+    file.write_text(f"{_BOSS}delegation = {{ keep = {keep} }}\n")
+    endpoints = Echo(capabilities=REMOTE_STATELESS_TEXT).backends
+    assert load_catalog(file, endpoints=endpoints).agents[AgentId("boss")].delegates == ("far",)
+
+
+def test_what_a_delegate_lacks_is_said_when_the_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "agents.toml"
+    file.write_text(f'{_BOSS}background = ["agent_run_far"]\n')
+    with pytest.raises(ConfigurationError) as refused:
+        load_catalog(file, endpoints=Echo(capabilities=REMOTE_STATELESS_TEXT).backends)
+    [line] = str(refused.value).splitlines()
+    assert "agents.boss.delegates[0]: agent 'far' backend does not support: continuation" in line
+    assert AgentId("boss") in load_catalog(file, endpoints=Echo().backends).agents
