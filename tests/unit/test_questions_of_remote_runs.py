@@ -24,6 +24,7 @@ class Silent:
 
 def snapshot(response_schema: Any) -> dict[str, Any]:
     ticket = {
+        "run_id": "r1",
         "ticket_id": "t1",
         "kind": "input",
         "message": "How many?",
@@ -31,7 +32,7 @@ def snapshot(response_schema: Any) -> dict[str, Any]:
         "allowed_actions": ["respond", "reject"],
         "response_schema": response_schema,
     }
-    run = {"status": "waiting", "waiting": {"tickets": [ticket]}}
+    run = {"run_id": "r1", "status": "waiting", "waiting": {"tickets": [ticket]}}
     return {"run": run, "last_event_id": 3, "open_text": ""}
 
 
