@@ -66,7 +66,7 @@ def settled_there(asked: Sequence[RemoteQuestion], still_open: Sequence[Ticket])
 
 
 def _ticket(run: RemoteRun, question: RemoteQuestion, taken: Collection[str]) -> Ticket:
-    tool = question.tool_name or run.target
+    tool = question.tool_name or run.spec.id
     at = run.clock.now()
     name = f"remote:{question.name}"
     return Ticket(

@@ -103,7 +103,7 @@ def _complete(run: RemoteRun, voice: TurnVoice, result: BackendResult, seconds: 
         run.binding = result.binding
     run.made = result.output
     if isinstance(result.status, Completed):
-        run.say(InferenceComplete(run.spec.model or run.target, round(seconds * 1000)))
+        run.say(InferenceComplete(run.spec.model or run.spec.id, round(seconds * 1000)))
     return response
 
 
