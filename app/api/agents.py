@@ -1,11 +1,14 @@
 """Agents over HTTP: what may be started."""
 
+from dataclasses import asdict
+
 from fastapi import APIRouter
 from pydantic import Field
 
 from app.api.schemas.common import Answer, Page
 from app.control.desk import Desk
 from app.domain.agents import AgentSpec
+from app.domain.capabilities import Cancellation, Continuation, OutputKind, Transcript, Waits
 from app.domain.errors import NotFound
 from app.domain.ids import AgentId
 from app.domain.principals import Scope
@@ -22,11 +25,27 @@ class EndpointOut(Answer):
     target: str | None
 
 
+class CapabilitiesOut(Answer):
+    """What a run of this agent can do. A request that needs more is refused with `backend_unsupported`,
+    before anything is written."""
+
+    cancellation: Cancellation = Field(description="How a run that is at work is stopped.")
+    decisions: bool = Field(description="People can answer its tickets.")
+    overrides: bool
+    frontend_tools: bool
+    limits: bool
+    continuation: Continuation = Field(description="`none`: a run of it has a single turn.")
+    waits: Waits = Field(description="What it may wait for.")
+    transcript: Transcript = Field(description="What of the thread it is given.")
+    output: OutputKind
+
+
 class AgentOut(Answer):
     id: str
     version: str
     model: str = Field(description="Empty when another side executes the agent.")
     endpoint: EndpointOut | None
+    capabilities: CapabilitiesOut
     description: str
     tools: list[str]
     approval: list[str]
@@ -61,6 +80,7 @@ def _agent_out(desk: Desk, spec: AgentSpec) -> AgentOut:
         endpoint=None
         if spec.endpoint is None
         else EndpointOut(backend=spec.endpoint.backend, target=spec.endpoint.target),
+        capabilities=CapabilitiesOut(**asdict(desk.roster.capabilities(spec.id))),
         description=spec.description,
         tools=list(spec.tools),
         approval=list(spec.approval),

@@ -286,5 +286,17 @@ async def test_agents_tell_whom_they_work_with_and_no_secret(
     assert agents["boss"]["endpoint"] is None
     assert agents["far"]["endpoint"] == {"backend": "a2a", "target": None}
     assert agents["far"]["model"] == ""
+    assert all(agents["boss"]["capabilities"].values())
+    assert agents["far"]["capabilities"] == {
+        "cancellation": "remote_abort",
+        "decisions": False,
+        "overrides": False,
+        "frontend_tools": False,
+        "limits": False,
+        "continuation": "remote_state",
+        "waits": "input_and_auth",
+        "transcript": "incremental_user_messages_with_remote_state",
+        "output": "text_and_artifacts",
+    }
     for secret in (TOKEN, "FAR_TOKEN", far.base):
         assert secret not in response.text

@@ -327,6 +327,7 @@ async def test_agents_come_in_the_order_of_their_file(client: Client) -> None:
         "version": "",
         "model": "script",
         "endpoint": None,
+        "capabilities": quick["capabilities"],
         "description": "Makes the calls that it is told to make.",
         "tools": ["add", "risky"],
         "approval": ["risky"],
