@@ -1,6 +1,6 @@
 """A turn of a remote agent: what it is asked, how it speaks meanwhile, and what is made of its answer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 import structlog
@@ -24,6 +24,9 @@ from app.domain.terminations import Failed
 from app.domain.tickets import Ticket
 from app.runtime.endings import Ending
 
+MOST_SAID = 16_000_000
+"""Characters of one turn: whoever never stops is stopped."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -32,7 +35,9 @@ class TurnVoice:
     """What a backend says in one turn, said as the run's own."""
 
     run: RemoteRun
-    spoken: str = ""
+    _pieces: list[str] = field(default_factory=list)
+    _said: int = 0
+    """Characters in all, also of what was taken back."""
 
     async def accepted(self, binding: JsonObject) -> None:
         run = self.run
@@ -41,13 +46,19 @@ class TurnVoice:
         run.interruption.leave_freely(True)
 
     def text(self, delta: str) -> None:
-        if delta:
-            self.spoken += delta
-            self.run.say(TextDelta(delta))
+        if not delta:
+            return
+        self._said += len(delta)
+        if self._said > MOST_SAID:
+            raise BackendError(
+                "remote_too_long", f"The remote agent says over {MOST_SAID} characters in one turn."
+            )
+        self._pieces.append(delta)
+        self.run.say(TextDelta(delta))
 
     def starts_over(self, reason: str) -> None:
-        if self.spoken:
-            self.spoken = ""
+        if self._pieces:
+            self._pieces.clear()
             self.run.say(StreamReset(reason))
 
     def activity(self, activity_type: str, content: Json) -> None:
@@ -58,9 +69,11 @@ class TurnVoice:
 
     def complete(self, response: str) -> None:
         """Whatever of the answer hasn't been said yet; an answer that became another one is said anew."""
-        if not response.startswith(self.spoken):
+        spoken = "".join(self._pieces)
+        if not response.startswith(spoken):
             self.starts_over("replaced")
-        self.text(response[len(self.spoken) :])
+            spoken = ""
+        self.text(response[len(spoken) :])
 
 
 async def take_turn(
@@ -79,6 +92,8 @@ async def take_turn(
     try:
         async with run.interruption.interruptible():
             result = await backend.execute_root(turn, voice)
+        response = result.output.text_or(result.response or "")
+        voice.complete(response)
     except BackendError as error:
         log.warning("remote_failed", code=error.code, detail=error.detail)
         return await end(run, Failed(error.code, error.detail))
@@ -87,7 +102,7 @@ async def take_turn(
     telemetry.steps.labels(run.spec.id).inc()
     if not goes_on_there:
         run.told = run.next_seq - 1
-    response = _complete(run, voice, result, monotonic() - began)
+    _keep(run, result, monotonic() - began)
     messages = list(answers)
     if response:
         said = Message(id=run.new_message_id(), role=Role.ASSISTANT, content=(Text(response),))
@@ -95,16 +110,13 @@ async def take_turn(
     return await settle(run, TurnOutcome(result, response, messages, answered))
 
 
-def _complete(run: RemoteRun, voice: TurnVoice, result: BackendResult, seconds: float) -> str:
-    """Say what of the result hasn't been said yet, and keep the rest of it; its answer in words."""
-    response = result.output.text_or(result.response or "")
-    voice.complete(response)
+def _keep(run: RemoteRun, result: BackendResult, seconds: float) -> None:
+    """What there is of the result beside its answer in words."""
     if result.binding is not None:
         run.binding = result.binding
     run.made = result.output
     if isinstance(result.status, Completed):
         run.say(InferenceComplete(run.spec.model or run.spec.id, round(seconds * 1000)))
-    return response
 
 
 def _turn(

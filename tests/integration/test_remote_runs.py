@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from app.backends import remote_turn
 from app.backends.remote_run import accepted_turn
 from app.domain.backends import OUTPUT_KEY
 from app.domain.errors import Invalid
@@ -207,6 +208,21 @@ async def aborted(echo: Echo) -> list[tuple[str, JsonObject | None]]:
 
 async def _aborts_of(echo: Echo) -> list[tuple[str, JsonObject | None]]:
     return [(abort.key, abort.binding) for abort in echo.aborts]
+
+
+@pytest.mark.parametrize("words", ["say one two three four five", "one two three four five"])
+async def test_a_remote_that_never_stops_talking_is_stopped(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setattr(remote_turn, "MOST_SAID", 20)
+    echo = Echo()
+    async with house(database_url, echo) as there:
+        run = await there.start(words)
+        await run.finished()
+        end = await _end_of(run)
+        assert isinstance(end, Failed)
+        assert end.code == "remote_too_long"
+        assert await aborted(echo) == [(f"{run.id}:1", {"task": f"{run.id}:1"})]
 
 
 async def test_what_was_saved_last_stays_when_the_remote_breaks_off(database_url: str) -> None:
