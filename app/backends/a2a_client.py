@@ -30,6 +30,8 @@ from app.domain.json_values import Json
 from app.domain.messages import Base64Source, Media, Message, Text, UrlSource
 
 CONNECT_WITHIN = 10.0
+SILENCE = 30.0
+"""Seconds without a word of an accepted task, after which it is asked about over another connection."""
 PROGRESS = "a2a-task-progress"
 
 log = structlog.get_logger(__name__)
@@ -116,7 +118,12 @@ class A2ABackend:
 
     async def _ask(self, client: Client, listening: "_Listening") -> None:
         request = wire.GetTaskRequest(tenant=self._tenant, id=listening.task.task_id)
-        listening.task.take_task(await client.get_task(request))
+        try:
+            async with asyncio.timeout(SILENCE):
+                task = await client.get_task(request)
+        except TimeoutError as error:
+            raise httpx.ReadTimeout(f"no answer within {SILENCE:g} s") from error
+        listening.task.take_task(task)
         await listening.tell()
 
     def _request(self, turn: Turn) -> wire.SendMessageRequest:
@@ -231,12 +238,17 @@ class _Listening:
     _shown: Json = None
 
     async def hear(self, stream: AsyncIterator[wire.StreamResponse]) -> None:
+        """Until the stream ends, the task is settled, or an accepted one is silent for long: the protocol
+        knows no heartbeat, so whether somebody is there can only be asked."""
         async with aclosing(stream) as heard:  # type: ignore[type-var]  # the library's are generators
-            async for each in heard:
+            while not self.task.is_settled or not self.has_heard:
+                try:
+                    async with asyncio.timeout(SILENCE if self.is_accepted else None):
+                        each = await anext(heard)
+                except (StopAsyncIteration, TimeoutError):
+                    return
                 self.task.take(each)
                 await self.tell()
-                if self.task.is_settled:
-                    return
 
     async def tell(self) -> None:
         self.has_heard = True

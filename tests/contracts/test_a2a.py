@@ -5,11 +5,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from app.backends import a2a_client
 from app.backends.a2a import A2AFactory
+from app.clock import pause
 from app.domain.backends import OUTPUT_KEY
 from app.domain.endpoints import Endpoint
 from app.domain.runs import Done
-from app.domain.terminations import Cancelled, Failed, Stopped, Termination
+from app.domain.terminations import Cancelled, Failed, NaturalEnd, Stopped, Termination
 from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, of_type, replica
 from tests.support.remotes import A2ARemote, A2AServer, Remotes
@@ -99,6 +101,40 @@ async def test_one_that_dies_ends_the_run_once_it_stays_away(
         end = await _end_of(run)
         assert isinstance(end, Failed)
         assert end.code == "remote_unreachable"
+
+
+async def test_one_that_falls_silent_is_out_of_reach(
+    database_url: str, remotes: Remotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(a2a_client, "SILENCE", 0.3)
+    server = await remotes.a2a()
+    async with house(database_url, A2ARemote(server, {"patience": 0.5})) as here:
+        run = await here.start("hang")
+        await server.seen(hanging=True)
+        await run.until("text_delta")
+        with server.frozen():
+            await run.finished()
+        end = await _end_of(run)
+        assert isinstance(end, Failed)
+        assert end.code == "remote_unreachable"
+
+
+async def test_one_that_thinks_for_long_is_asked_and_heard_to_its_end(
+    database_url: str, remotes: Remotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(a2a_client, "SILENCE", 0.2)
+    server = await remotes.a2a()
+    async with house(database_url, A2ARemote(server, {})) as here:
+        run = await here.start("hang")
+        await server.seen(hanging=True)
+        await run.until("text_delta")
+        with server.frozen():
+            await pause(0.6)
+        await pause(0.6)
+        await server.release()
+        said = await run.finished()
+        assert await _end_of(run) == NaturalEnd()
+        assert said[-1]["result"]["response"] == "still here"
 
 
 async def test_one_that_has_lost_the_task_says_so(database_url: str, remotes: Remotes) -> None:

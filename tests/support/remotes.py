@@ -2,9 +2,10 @@
 
 import asyncio
 import re
+import signal
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -152,6 +153,16 @@ class A2AServer:
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Its connections stay, and nobody is there."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     async def seen(self, *, hanging: bool = False) -> dict[str, list[str]]:
         async with httpx.AsyncClient(timeout=PATIENCE) as client:
