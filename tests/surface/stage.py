@@ -12,6 +12,7 @@ from typing import Any
 
 import asyncpg
 import httpx2
+from asyncpg.transaction import Transaction
 
 from app.transport.auth import Doorkeeper, doorkeeper
 from tests.support.databases import Databases
@@ -102,11 +103,24 @@ async def locked(database: str) -> AsyncIterator[None]:
             "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables"
             " WHERE schemaname = 'public' ORDER BY tablename"
         )
-        async with connection.transaction():
-            await connection.execute(f"LOCK {', '.join(row['name'] for row in tables)}")
-            yield
+        held = await _lock(connection, ", ".join(row["name"] for row in tables))
+        yield
+        await held.rollback()
     finally:
         await connection.close()
+
+
+async def _lock(connection: "asyncpg.Connection[asyncpg.Record]", tables: str) -> Transaction:
+    """One table after the other: who already has some of them may wait for others, and we for them."""
+    while True:
+        transaction = connection.transaction()
+        await transaction.start()
+        try:
+            await connection.execute(f"LOCK {tables}")
+        except asyncpg.DeadlockDetectedError:
+            await transaction.rollback()
+        else:
+            return transaction
 
 
 @contextlib.asynccontextmanager
