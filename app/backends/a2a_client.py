@@ -117,14 +117,16 @@ class A2ABackend:
                 wait = min(2 * wait, self.options.poll_interval)
 
     async def _ask(self, client: Client, listening: "_Listening") -> None:
-        request = wire.GetTaskRequest(tenant=self._tenant, id=listening.task.task_id)
+        listening.task.take_task(await self._fetch(client, listening.task.task_id))
+        await listening.tell()
+
+    async def _fetch(self, client: Client, task_id: str) -> wire.Task:
+        request = wire.GetTaskRequest(tenant=self._tenant, id=task_id)
         try:
             async with asyncio.timeout(SILENCE):
-                task = await client.get_task(request)
+                return await client.get_task(request)
         except TimeoutError as error:
             raise httpx.ReadTimeout(f"no answer within {SILENCE:g} s") from error
-        listening.task.take_task(task)
-        await listening.tell()
 
     def _request(self, turn: Turn) -> wire.SendMessageRequest:
         """A task that has asked gets its answer; otherwise there is a new one in the same context."""
@@ -151,11 +153,10 @@ class A2ABackend:
     async def asked_now(self, look: Look) -> frozenset[str]:
         """A task asks one thing at a time, which has no name there."""
         client = await self._connected()
-        request = wire.GetTaskRequest(tenant=self._tenant, id=look.binding.get("task_id", ""))
         task = RemoteTask()
         try:
             with understood():
-                task.take_task(await client.get_task(request))
+                task.take_task(await self._fetch(client, look.binding.get("task_id", "")))
         except TROUBLE as error:
             raise trouble_of(error, is_read=True) from error
         return look.questions if task.state in ASKS else frozenset()
