@@ -6,8 +6,7 @@ import structlog
 
 from app.control.desk import Desk
 from app.control.remote_looks import look_at_remotes
-from app.dispatch.rounds import next_round
-from app.storage.database import DATABASE_AWAY
+from app.dispatch.rounds import in_rounds
 
 AT_ONCE = 50
 
@@ -27,11 +26,7 @@ class RemoteLooks:
         return woken
 
     async def run(self) -> None:
-        while await next_round(self._stopping, self._interval):
-            try:
-                await self.look()
-            except DATABASE_AWAY as error:
-                log.debug("remotes_not_looked_at", error=type(error).__name__)
+        await in_rounds(self._stopping, self._interval, self.look, missed="remotes_not_looked_at")
 
     def stop(self) -> None:
         self._stopping.set()

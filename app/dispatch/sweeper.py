@@ -6,9 +6,9 @@ import structlog
 
 from app.agents.roster import Roster
 from app.dispatch.deafness import Deafness
-from app.dispatch.rounds import next_round
+from app.dispatch.rounds import in_rounds
 from app.storage import deliveries, overdue_errands, runs, tasks
-from app.storage.database import DATABASE_AWAY, Database
+from app.storage.database import Database
 
 AT_ONCE = 100
 ERRAND_PATIENCE = 5.0
@@ -72,11 +72,7 @@ class Sweeper:
         return len(found) + len(lost) + len(errands)
 
     async def run(self) -> None:
-        while await next_round(self._stopping, self._interval):
-            try:
-                await self.sweep()
-            except DATABASE_AWAY as error:
-                log.debug("sweep_missed", error=type(error).__name__)
+        await in_rounds(self._stopping, self._interval, self.sweep, missed="sweep_missed")
 
     def stop(self) -> None:
         self._stopping.set()

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import structlog
 
+from app.clock import pause
 from app.storage.database import DATABASE_AWAY
 
 T = TypeVar("T")
@@ -79,19 +80,10 @@ class Background:
     def every(self, seconds: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
         async def now_and_then() -> None:
             while True:
-                await _pause(seconds)
+                await pause(seconds)
                 try:
                     await work()
                 except DATABASE_AWAY as error:
                     log.debug("skipped", error=repr(error)[:200])
 
         self.start(now_and_then())
-
-
-async def _pause(seconds: float) -> None:
-    never = asyncio.Event()
-    try:
-        async with asyncio.timeout(seconds):
-            await never.wait()
-    except TimeoutError:
-        return
