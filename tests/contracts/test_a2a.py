@@ -26,6 +26,14 @@ async def house(url: str, there: A2ARemote) -> AsyncIterator[Replica]:
     await there.backends.aclose()
 
 
+async def hanging(here: Replica, server: A2AServer) -> Run:
+    """A run whose agent has begun to speak, and says no more until it is let go."""
+    run = await here.start("hang")
+    await server.seen(hanging=True)
+    await run.until("text_delta")
+    return run
+
+
 async def _end_of(run: Run) -> Termination:
     state = (await run.now()).state
     assert isinstance(state, Done)
@@ -93,9 +101,7 @@ async def test_one_that_dies_ends_the_run_once_it_stays_away(
 ) -> None:
     server = await remotes.a2a()
     async with house(database_url, A2ARemote(server, {"patience": 0.5})) as here:
-        run = await here.start("hang")
-        await server.seen(hanging=True)
-        await run.until("text_delta")
+        run = await hanging(here, server)
         await server.kill()
         await run.finished()
         end = await _end_of(run)
@@ -109,9 +115,7 @@ async def test_one_that_falls_silent_is_out_of_reach(
     monkeypatch.setattr(a2a_client, "SILENCE", 0.3)
     server = await remotes.a2a()
     async with house(database_url, A2ARemote(server, {"patience": 0.5})) as here:
-        run = await here.start("hang")
-        await server.seen(hanging=True)
-        await run.until("text_delta")
+        run = await hanging(here, server)
         with server.frozen():
             await run.finished()
         end = await _end_of(run)
@@ -125,9 +129,7 @@ async def test_one_that_thinks_for_long_is_asked_and_heard_to_its_end(
     monkeypatch.setattr(a2a_client, "SILENCE", 0.2)
     server = await remotes.a2a()
     async with house(database_url, A2ARemote(server, {})) as here:
-        run = await here.start("hang")
-        await server.seen(hanging=True)
-        await run.until("text_delta")
+        run = await hanging(here, server)
         with server.frozen():
             await pause(0.6)
         await pause(0.6)
@@ -140,9 +142,7 @@ async def test_one_that_thinks_for_long_is_asked_and_heard_to_its_end(
 async def test_one_that_has_lost_the_task_says_so(database_url: str, remotes: Remotes) -> None:
     server = await remotes.a2a()
     async with house(database_url, A2ARemote(server, {})) as here:
-        run = await here.start("hang")
-        await server.seen(hanging=True)
-        await run.until("text_delta")
+        run = await hanging(here, server)
         await server.kill()
         await server.start()
         await run.finished()
