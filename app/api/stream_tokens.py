@@ -11,7 +11,7 @@ from app.api.schemas.common import Request as Body
 from app.control import reading
 from app.domain.ids import RunId, ThreadId
 from app.transport.access import AuthorizedRoute, MayRead
-from app.transport.deps import DeskDep, DoorkeeperDep
+from app.transport.deps import DeskDep, StreamTokenSignerDep
 from app.transport.refusals import refusals
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/stream-tokens", tags=["streams"])
@@ -41,7 +41,7 @@ async def make_a_stream_token(
     body: StreamTokenIn,
     request: Request,
     desk: DeskDep,
-    door: DoorkeeperDep,
+    signer: StreamTokenSignerDep,
     principal: MayRead,
 ) -> StreamTokenOut:
     """A short-lived right to read one stream, for `?stream_token=`."""
@@ -52,5 +52,5 @@ async def make_a_stream_token(
     elif thread_id is not None:
         await reading.thread(desk, principal, thread_id)
     expires_at = desk.clock.now() + timedelta(seconds=request.app.state.stream_token_ttl)
-    token = door.stream_token(principal, run_id, thread_id, expires_at)
+    token = signer.sign(principal, run_id, thread_id, expires_at)
     return StreamTokenOut(token=token, expires_at=expires_at)

@@ -71,7 +71,7 @@ def _variables(findings: _Findings) -> None:
 
 def _keys(findings: _Findings, settings: Settings) -> None:
     try:
-        door = doorkeeper(settings.api_keys_file, settings.api_keys, settings.stream_token_secret)
+        door = doorkeeper(settings.api_keys_file, settings.api_keys)
         require_safe_address(settings.host, door)
     except ConfigurationError as error:
         findings.problem("API keys", str(error))

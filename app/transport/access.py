@@ -15,6 +15,7 @@ from app.domain.ids import canonical_uuid
 from app.domain.principals import Principal, Scope
 from app.transport.auth import Doorkeeper
 from app.transport.openapi import STREAM_TOKEN
+from app.transport.stream_grants import StreamTokenSigner
 
 StreamToken = Annotated[
     str | None,
@@ -55,7 +56,8 @@ class RequireStream:
         token = request.query_params.get(STREAM_TOKEN)
         if token is None:
             return await RequireScope(Scope.RUNS_READ).authorize(request)
-        grant = _door(request).grant(token, request.app.state.desk.clock.now())
+        signer: StreamTokenSigner = request.app.state.stream_token_signer
+        grant = signer.grant(token, request.app.state.desk.clock.now())
         if (grant.run_id, grant.thread_id) != (
             self._id(request, "run_id"),
             self._id(request, "thread_id"),

@@ -1,15 +1,9 @@
-"""Who is asking: API keys, stream tokens, and the one principal of a server without keys."""
+"""Who is asking: API keys, and the one principal of a server without keys."""
 
-import base64
 import hashlib
-import hmac
-import json
 import re
-import secrets
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from app.domain.errors import ConfigurationError, Forbidden, Unauthenticated
-from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.ids import Tenant
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
 
 _OWN_SCOPE = re.compile(r"approve:[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
@@ -47,22 +41,11 @@ class ApiKey(BaseModel):
 _Keys = TypeAdapter(list[ApiKey])
 
 
-@dataclass(frozen=True, slots=True)
-class StreamGrant:
-    """What a stream token lets its bearer read, and until when."""
-
-    principal: Principal
-    run_id: RunId | None
-    thread_id: ThreadId | None
-    """Without any of the two: the inbox."""
-
-
 class Doorkeeper:
     """Knows the keys. Without any, it lets in programs of this machine only, as one local principal."""
 
-    def __init__(self, keys: Mapping[str, Principal], token_secret: bytes) -> None:
+    def __init__(self, keys: Mapping[str, Principal]) -> None:
         self._keys = keys
-        self._secret = token_secret
 
     @property
     def is_keyless(self) -> bool:
@@ -85,53 +68,8 @@ class Doorkeeper:
             raise Unauthenticated("unauthenticated", "This API key isn't known.")
         return found
 
-    def stream_token(
-        self,
-        principal: Principal,
-        run_id: RunId | None,
-        thread_id: ThreadId | None,
-        expires_at: datetime,
-    ) -> str:
-        """A short-lived right to read one stream, for who can't send headers: of a run, a thread, or,
-        without any of the two, of the inbox."""
-        body = json.dumps(
-            {
-                "tenant": principal.tenant,
-                "subject": principal.subject,
-                "run_id": run_id,
-                "thread_id": thread_id,
-                "exp": expires_at.timestamp(),
-            }
-        ).encode()
-        return f"{_base64(body)}.{_base64(self._signature(body))}"
 
-    def grant(self, token: str, now: datetime) -> StreamGrant:
-        """What a token allows, if it is ours and still good."""
-        body, _, signature = token.partition(".")
-        try:
-            raw = base64.urlsafe_b64decode(body + "==")
-            given = base64.urlsafe_b64decode(signature + "==")
-        except ValueError:
-            raise _bad_token() from None
-        if not hmac.compare_digest(given, self._signature(raw)):
-            raise _bad_token()
-        claims = json.loads(raw)
-        if claims["exp"] <= now.timestamp():
-            raise Unauthenticated(
-                "stream_token_expired", "The stream token has expired; get a new one."
-            )
-        principal = Principal(
-            Tenant(claims["tenant"]), claims["subject"], frozenset({Scope.RUNS_READ})
-        )
-        return StreamGrant(principal, claims["run_id"], claims["thread_id"])
-
-    def _signature(self, body: bytes) -> bytes:
-        return hmac.digest(self._secret, body, "sha256")
-
-
-def doorkeeper(
-    keys_file: Path | None, keys_json: str | None, token_secret: str | None
-) -> Doorkeeper:
+def doorkeeper(keys_file: Path | None, keys_json: str | None) -> Doorkeeper:
     """Read the keys from wherever the settings say, all of them or one error."""
     keys: list[ApiKey] = []
     if keys_file is not None:
@@ -146,15 +84,7 @@ def doorkeeper(
     }
     if len(principals) < len(keys):
         raise ConfigurationError("Two API keys have the same sha256: each key needs its own.")
-    secret = (
-        token_secret.encode()
-        if token_secret
-        # The same on every replica that has the same keys, and unknown to who has only some.
-        else hashlib.sha256("\n".join(sorted(principals)).encode()).digest()
-        if principals
-        else secrets.token_bytes(32)
-    )
-    return Doorkeeper(principals, secret)
+    return Doorkeeper(principals)
 
 
 def require_safe_address(host: str, door: Doorkeeper) -> None:
@@ -208,11 +138,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _bad_token() -> Unauthenticated:
-    return Unauthenticated("stream_token_invalid", "This isn't a stream token of this server.")

@@ -11,10 +11,10 @@ from app.control.desk import Desk
 from app.dispatch.liveness import Liveness
 from app.dispatch.worker import Worker
 from app.events.relay import Relay
-from app.transport.auth import Doorkeeper
 from app.transport.departure import Departure
 from app.transport.polls import LongPolls
 from app.transport.sse import StreamOptions
+from app.transport.stream_grants import StreamTokenSigner
 
 
 async def _desk(request: Request) -> Desk:
@@ -37,9 +37,9 @@ async def _relay(request: Request) -> Relay:
     return relay
 
 
-async def _doorkeeper(request: Request) -> Doorkeeper:
-    door: Doorkeeper = request.app.state.doorkeeper
-    return door
+async def _stream_token_signer(request: Request) -> StreamTokenSigner:
+    signer: StreamTokenSigner = request.app.state.stream_token_signer
+    return signer
 
 
 async def _stream_options(request: Request) -> StreamOptions:
@@ -67,6 +67,6 @@ WorkerDep = Annotated[Worker | None, Depends(_worker)]
 LivenessDep = Annotated[Liveness, Depends(_liveness)]
 RelayDep = Annotated[Relay, Depends(_relay)]
 DepartureDep = Annotated[Departure, Depends(_departure)]
-DoorkeeperDep = Annotated[Doorkeeper, Depends(_doorkeeper)]
+StreamTokenSignerDep = Annotated[StreamTokenSigner, Depends(_stream_token_signer)]
 LongPollsDep = Annotated[LongPolls, Depends(_long_polls)]
 StreamOptionsDep = Annotated[StreamOptions, Depends(_stream_options)]

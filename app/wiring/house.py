@@ -38,7 +38,13 @@ from app.storage.outages import unusable
 from app.storage.runs import RunKey
 from app.wiring.agents import known_backends, load_agents, require_working_models
 from app.wiring.background import Background, Rest
-from app.wiring.connections import database_options, database_url, open_wire, require_direct_url
+from app.wiring.connections import (
+    database_options,
+    database_url,
+    open_wire,
+    require_direct_url,
+    stream_token_secrets,
+)
 
 WAIT_FOR_SLOT = 1.0
 
@@ -56,6 +62,7 @@ class House:
     worker: Worker | None
     liveness: Liveness
     relay: Relay
+    stream_token_secrets: tuple[bytes, ...]
     begin_to_rest: Callable[[], None]
     """Take nothing new and hand over what runs, beside whatever is still to be done; leaving waits for it."""
 
@@ -195,6 +202,7 @@ async def _furnish(
         worker=worker if settings.role != "api" else None,
         liveness=liveness,
         relay=relay,
+        stream_token_secrets=await stream_token_secrets(settings, database),
         begin_to_rest=rest.begin,
     )
 

@@ -198,9 +198,9 @@ async def test_an_open_address_without_keys_is_refused_at_start(served_database:
 
 @pytest.mark.parametrize("host", ["::", "192.0.2.1", "holdfast.example", ""])
 def test_every_address_but_loopback_needs_keys(keys: Path, host: str) -> None:
-    require_safe_address(host, doorkeeper(keys, None, None))
+    require_safe_address(host, doorkeeper(keys, None))
     with pytest.raises(ConfigurationError, match="Without API keys"):
-        require_safe_address(host, doorkeeper(None, None, None))
+        require_safe_address(host, doorkeeper(None, None))
 
 
 @pytest.mark.parametrize(
@@ -222,6 +222,6 @@ def test_a_keys_file_that_cannot_be_used_is_named(
     if text is not None:
         file.write_text(text)
     with pytest.raises(ConfigurationError) as refused:
-        doorkeeper(file, None, None)
+        doorkeeper(file, None)
     assert str(file) in str(refused.value)
     assert problem in str(refused.value)
