@@ -15,7 +15,9 @@ from app.domain.ids import canonical_uuid
 from app.domain.principals import Principal, Scope
 from app.transport.auth import Doorkeeper
 from app.transport.openapi import STREAM_TOKEN
+from app.transport.senders import Sender
 from app.transport.stream_grants import StreamTokenSigner
+from app.transport.wire import NAMES_HOST_IN_TARGET
 
 StreamToken = Annotated[
     str | None,
@@ -100,7 +102,13 @@ async def authenticated(request: Request) -> Principal:
     """The principal behind the request's headers."""
     headers = request.headers
     return _door(request).principal(
-        headers.get("authorization"), headers.get("host"), headers.get("origin")
+        Sender(
+            authorizations=headers.getlist("authorization"),
+            hosts=headers.getlist("host"),
+            origins=headers.getlist("origin"),
+            fetch_sites=headers.getlist("sec-fetch-site"),
+            names_host_in_target=getattr(request.state, NAMES_HOST_IN_TARGET, False),
+        )
     )
 
 

@@ -4,16 +4,15 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from app.domain.errors import ConfigurationError, Forbidden, Unauthenticated
+from app.domain.errors import ConfigurationError, Unauthenticated
 from app.domain.ids import Tenant
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
+from app.transport.senders import Sender, is_loopback, require_local
 
 _OWN_SCOPE = re.compile(r"approve:[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 EVERYBODY_LOCAL = Principal(DEFAULT_TENANT, "local", frozenset(Scope))
@@ -51,14 +50,14 @@ class Doorkeeper:
     def is_keyless(self) -> bool:
         return not self._keys
 
-    def principal(
-        self, authorization: str | None, host: str | None, origin: str | None
-    ) -> Principal:
-        """Who sent these headers."""
+    def principal(self, sender: Sender) -> Principal:
+        """Whose request this is."""
         if self.is_keyless:
-            _require_local(host, origin)
+            require_local(sender)
             return EVERYBODY_LOCAL
-        scheme, _, key = (authorization or "").partition(" ")
+        # With several, a proxy may have checked another one than we would.
+        authorization = sender.authorizations[0] if len(sender.authorizations) == 1 else ""
+        scheme, _, key = authorization.partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise Unauthenticated(
                 "unauthenticated", "Send your API key as `Authorization: Bearer <key>`."
@@ -89,7 +88,7 @@ def doorkeeper(keys_file: Path | None, keys_json: str | None) -> Doorkeeper:
 
 def require_safe_address(host: str, door: Doorkeeper) -> None:
     """An open port without keys is refused."""
-    if door.is_keyless and not _is_loopback(host):
+    if door.is_keyless and not is_loopback(host):
         raise ConfigurationError(
             f"Without API keys anybody who reaches {host} could start and approve runs. Set "
             "HOLDFAST_API_KEYS_FILE, or listen on 127.0.0.1."
@@ -112,29 +111,3 @@ def _from_file(path: Path) -> list[ApiKey]:
 def _first(error: ValidationError) -> str:
     one = error.errors(include_input=False)[0]
     return f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
-
-
-def _require_local(host: str | None, origin: str | None) -> None:
-    """A page that a browser of this machine shows isn't a program of this machine."""
-    if not _is_loopback(_hostname(f"//{host or ''}")):
-        raise Forbidden(
-            "host_not_allowed", "Without API keys this server answers to local names only."
-        )
-    if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-        raise Forbidden("origin_not_allowed", "Without API keys browsers' pages aren't let in.")
-
-
-def _hostname(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
