@@ -84,7 +84,8 @@ class AuthorizedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        needed = [one.call for one in self.dependant.dependencies if isinstance(one.call, Access)]
+        calls: list[object] = [one.call for one in self.dependant.dependencies]
+        needed = [call for call in calls if isinstance(call, Access)]
         if len(needed) != 1:
             raise TypeError(
                 f"{self.path} must depend on one of MayRead, MayWrite, MayDecide, MayFollow…"
