@@ -36,6 +36,7 @@ from app.transport.polls import LongPolls
 from app.transport.queries import require_known_query
 from app.transport.refusals import declare_refusals
 from app.transport.sse import StreamOptions
+from app.transport.stream_grants import StreamTokenSigner
 from app.wiring.house import House
 
 _DESCRIPTION = """
@@ -75,6 +76,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     app.state.liveness = house.liveness
     app.state.relay = house.relay
     app.state.doorkeeper = door
+    app.state.stream_token_signer = StreamTokenSigner(house.stream_token_secrets)
     app.state.stream_token_ttl = settings.stream_token_ttl
     app.state.departure = Departure()
     app.state.long_polls = LongPolls()

@@ -18,12 +18,13 @@ from app.dispatch.worker import Worker
 from app.domain.idempotency import IdempotencyKey, KeptAnswer
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.principals import Principal
-from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
+from app.transport.access import AuthorizedRoute, MayWrite
+from app.transport.deps import DeskDep, WorkerDep
 from app.transport.headers import traceparent
 from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
-router = APIRouter(prefix="/v1")
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1")
 _OF_MESSAGES = ("message_empty", "message_too_large", "queue_full")
 _OF_A_RUN_THAT_IS_THERE = (
     "run_not_waiting",
@@ -55,7 +56,7 @@ async def send_messages_to_a_run(
     response: Response,
     desk: DeskDep,
     worker: WorkerDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     key: KeyDep,
 ) -> InputsAcceptedOut:
     """Steer a run, let one go on that waits for this, or queue a new one behind it. A run that waits
@@ -89,7 +90,7 @@ async def send_messages_to_a_thread(
     response: Response,
     desk: DeskDep,
     worker: WorkerDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     key: KeyDep,
 ) -> InputsAcceptedOut:
     """Queue a run on a thread, or steer the one that occupies it; where none does, one is started.

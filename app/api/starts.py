@@ -22,10 +22,10 @@ from app.domain.inference import NO_OPTIONS
 from app.domain.principals import Principal
 from app.domain.runs import RunRecord
 from app.events.follow import Scope, follow
+from app.transport.access import AuthorizedRoute, MayWrite
 from app.transport.deps import (
     DeskDep,
     LongPollsDep,
-    PrincipalDep,
     StreamOptionsDep,
     WorkerDep,
     require_staying,
@@ -35,7 +35,7 @@ from app.transport.refusals import refusals
 from app.transport.repetitions import REPLAYED, KeyDep
 from app.transport.sse import EventStream, StreamOptions
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 
 
 @router.post(
@@ -68,7 +68,7 @@ async def start_a_run(
     request: Request,
     desk: DeskDep,
     worker: WorkerDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     options: StreamOptionsDep,
     key: KeyDep,
     polls: LongPollsDep,

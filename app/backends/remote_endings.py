@@ -1,7 +1,7 @@
 """Endings of a remote agent's run: how a turn ends it, lets it rest, or leads to another one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.backends.remote_questions import new_tickets, questions_of, settled_there
 from app.backends.remote_run import RemoteRun
@@ -46,6 +46,7 @@ class TurnOutcome:
 
 async def settle(run: RemoteRun, outcome: TurnOutcome) -> Ending | None:
     """Save a turn and where it leaves the run; None when there is more to tell the remote."""
+    outcome = replace(outcome, result=_redacted(run, outcome.result))
     if isinstance(outcome.result.status, WAITING_STATUSES):
         return await _ask(run, outcome)
     return await _end_speaking(run, outcome)
@@ -110,6 +111,7 @@ async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> Finished | None
 async def end(run: RemoteRun, termination: Termination) -> Finished:
     """Finish without another word of the remote's; what it had said so far is in the events. It is told
     afterwards: who stops an agent isn't kept waiting by somebody else's server."""
+    termination = _without_secrets(run, termination)
     kept = durable(status_of_termination(termination), termination)
     shown = {"response": "", "status": kept.label, "status_reason": kept.reason}
     await run.save(
@@ -142,6 +144,25 @@ async def take_back(run: RemoteRun, settled: Sequence[Ticket]) -> bool:
         void=[ticket.key for ticket in settled],
     )
     return isinstance(answer, Saved)
+
+
+def _redacted(run: RemoteRun, result: BackendResult) -> BackendResult:
+    """The result, with no secret of ours in what the remote says about errors."""
+    status, reason = result.status, result.status_reason
+    return replace(
+        result,
+        status=BackendFailed(run.redact(status.message))
+        if isinstance(status, BackendFailed)
+        else status,
+        termination=_without_secrets(run, result.termination),
+        status_reason=None if reason is None else run.redact(reason),
+    )
+
+
+def _without_secrets(run: RemoteRun, termination: Termination) -> Termination:
+    if isinstance(termination, Failed):
+        return Failed(termination.code, run.redact(termination.detail))
+    return termination
 
 
 def _termination(result: BackendResult) -> Termination:

@@ -20,6 +20,7 @@ from app.domain.events import AgentEvent, RunFinish, StepEnd
 from app.domain.ids import MessageId, RunId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import LoggedMessage, Message
+from app.domain.redaction import Redact, unredacted
 from app.domain.runs import (
     LIFECYCLE,
     Done,
@@ -93,6 +94,8 @@ class RemoteRun:
     start: Start
     answers: Answers
     inbox: Inbox
+    redact: Redact = unredacted
+    """For text of exceptions and of the remote's errors, before it is stored or shown."""
     thread_state: JsonObject = field(default_factory=dict)
     steps: int = 0
     in_step: bool = False

@@ -79,7 +79,7 @@ async def _carry_out(desk: Desk, errand: Errand) -> bool:
 async def _has_failed(
     desk: Desk, errand: Errand, tries: int, error: Exception, *, is_noted: bool
 ) -> Later | None:
-    is_wanted = is_noted or await _note(desk, errand, tries, repr(error)[:500])
+    is_wanted = is_noted or await _note(desk, errand, tries, desk.redact(repr(error))[:500])
     if is_wanted and tries < MOST_TRIES:
         return Later(pause_after(tries))
     return await _give_up(desk, errand, tries)

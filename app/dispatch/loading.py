@@ -47,6 +47,7 @@ async def load(
         tasks=inbox,
         agents=agents,
         compaction=Compaction(begin),
+        redact=bench.redact,
         thread_state=claimed.thread_state,
     )
 
@@ -75,6 +76,7 @@ async def load_remote(
         start=await where_it_stood(bench, claimed),
         answers=Answers(bench, record),
         inbox=RunInbox(bench.database, bench.writer.outgoing, record),
+        redact=bench.redact,
         thread_state=claimed.thread_state,
     )
 

@@ -21,6 +21,7 @@ from app.domain.ids import AgentId, CallId, MessageId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.limits import RAISED, USED, Used
 from app.domain.messages import LoggedMessage, Message
+from app.domain.redaction import Redact, unredacted
 from app.domain.rules import Rule
 from app.domain.runs import LIFECYCLE, Done, MessageOutput, RunRecord, Usage, Waiting
 from app.domain.tasks import NewTask
@@ -84,6 +85,8 @@ class ActiveRun:
     compaction: Compaction = field(default_factory=Compaction)
     rules: RememberedRules = NothingRemembered()
     traces: Traces = NothingTraced()
+    redact: Redact = unredacted
+    """For text of exceptions, before it is stored or shown."""
     thread_state: JsonObject = field(default_factory=dict)
     """What the thread remembers, as it was last stored."""
     state: StateStore = field(default_factory=StateStore)

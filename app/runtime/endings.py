@@ -173,7 +173,7 @@ async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
     except PluginFailed as error:
         log.warning("plugin_failed", plugin=error.plugin, phase=error.phase, exc_info=True)
         if not isinstance(termination, Cancelled | Failed):
-            return Failed("plugin_failed", str(error))
+            return Failed("plugin_failed", run.redact(str(error)))
     return termination
 
 
@@ -184,7 +184,7 @@ async def cancel(run: ActiveRun) -> Finished:
 
 async def fail(run: ActiveRun, code: str, detail: str) -> Finished:
     """End because something broke: visibly, and in the same shape as every end."""
-    return await finish(run, Failed(code, detail), loose_ends(run))
+    return await finish(run, Failed(code, run.redact(detail)), loose_ends(run))
 
 
 def loose_ends(run: ActiveRun) -> ToolRound:

@@ -612,6 +612,15 @@ workers = Table(
     postgresql_with={"fillfactor": "50"},
 )
 
+server_secrets = Table(
+    "server_secrets",
+    metadata,
+    Column("name", Text, nullable=False),
+    Column("value", BYTEA, nullable=False),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("name"),
+)
+
 agents = Table(
     "agents",
     metadata,
