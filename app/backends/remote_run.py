@@ -67,6 +67,16 @@ def begun_turn(record: RunRecord) -> BegunTurn | None:
     return BegunTurn(begun, None if accepted is None else accepted.binding)
 
 
+def is_remote(record: RunRecord) -> bool:
+    """Whether a remote agent has executed the run before."""
+    return bool(_kept_of(record))
+
+
+def target_in(record: RunRecord) -> str:
+    """What the run's state calls its remote; empty before the remote has accepted a turn."""
+    return next(iter(_kept_of(record).get("targets", {})), "")
+
+
 def _kept_of(record: RunRecord) -> JsonObject:
     kept: JsonObject = (record.run_state or {}).get("extensions", {}).get(REMOTE, {})
     return kept

@@ -11,9 +11,9 @@ from typing import assert_never
 from app.control.desk import Desk
 from app.control.reports import report
 from app.domain.children import report_of_failure
-from app.domain.errands import AbortRemote, AboutChild, ChildErrand, Errand
+from app.domain.errands import AbortRemote, AboutChild, CallRunEnd, ChildErrand, Errand
 from app.events.outgoing import Transaction
-from app.storage import children, failed_errands, runs, threads
+from app.storage import children, failed_errands, run_ends, runs, threads
 
 
 async def settle(desk: Desk, errand: Errand) -> None:
@@ -24,6 +24,8 @@ async def settle(desk: Desk, errand: Errand) -> None:
                 is_owed = await _settle(transaction, errand)
             case AbortRemote():
                 is_owed = True
+            case CallRunEnd(tenant=tenant, run_id=run_id):
+                is_owed = await run_ends.claim(transaction.connection, tenant, run_id)
             case _:
                 assert_never(errand)
         if is_owed:

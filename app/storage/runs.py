@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, cast, exists, func, or_, select, t
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
-from app.domain.json_values import storable
+from app.domain.json_values import JsonObject, storable
 from app.domain.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
 from app.domain.terminations import TYPES_OF
 from app.domain.tickets import TicketKind, TicketStatus
@@ -149,6 +149,18 @@ async def cancel_reason(connection: Connection, tenant: Tenant, run_id: RunId) -
     statement = select(runs.c.cancel_reason).where(runs.c.tenant == tenant, runs.c.id == run_id)
     reason: str | None = (await connection.execute(statement)).scalar_one_or_none()
     return reason
+
+
+async def set_state_of_done(
+    connection: Connection, tenant: Tenant, run_id: RunId, state: JsonObject
+) -> None:
+    """Replace the state of a run that has ended."""
+    await connection.execute(
+        update(runs)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id)
+        .where(runs.c.status == RunStatus.DONE.value)
+        .values(state=storable(state))
+    )
 
 
 async def release(
