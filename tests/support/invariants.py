@@ -58,11 +58,6 @@ _BROKEN = {
         SELECT r.id::text FROM runs r WHERE r.status = 'done' AND coalesce(r.final_output, '')
             IS DISTINCT FROM (SELECT e.body::jsonb #>> '{result,response}' FROM events e
             WHERE e.tenant = r.tenant AND e.run_id = r.id ORDER BY e.seq DESC LIMIT 1)""",
-    "a run that is done hasn't shown its state right before its end": """
-        SELECT r.id::text FROM runs r WHERE r.status = 'done' AND (
-            SELECT e.event_type FROM events e WHERE e.tenant = r.tenant AND e.run_id = r.id
-                AND e.event_type NOT IN ('rolled_back') ORDER BY e.seq DESC OFFSET 1 LIMIT 1
-        ) IS DISTINCT FROM 'state_snapshot'""",
     "hooks are owed to a run that isn't done": """
         SELECT p.run_id::text FROM pending_run_ends p JOIN runs r
             ON r.tenant = p.tenant AND r.id = p.run_id WHERE r.status <> 'done'""",
