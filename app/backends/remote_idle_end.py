@@ -1,7 +1,7 @@
 """The end of a remote agent's run that no worker executes: in the shape of its end at work."""
 
 from app.backends.remote_endings import end
-from app.backends.remote_run import RemoteRun, target_in
+from app.backends.remote_run import RemoteRun, made_before, target_in
 from app.domain.agents import AgentSpec
 from app.domain.terminations import Termination
 from app.runtime.cancellation import Interruption
@@ -30,4 +30,5 @@ async def end_idle_remote_run(
         inbox=UNUSED,
         thread_state=idle.thread_state,
     )
+    run.made = made_before(record)
     await end(run, termination, applied=idle.answered)

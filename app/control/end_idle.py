@@ -19,6 +19,7 @@ from app.domain.tickets import TicketStatus
 from app.events.outgoing import Transaction
 from app.runtime.idle_end import IdleRun, end_idle_run
 from app.storage import agents, checkpoints, messages, threads, tickets, tool_calls
+from app.storage.database import Connection
 
 _IDLE = frozenset({RunStatus.CREATED, RunStatus.WAITING})
 
@@ -39,7 +40,7 @@ async def end_idle(
         answered=[each.key for each in unsettled if each.status is not TicketStatus.OPEN],
     )
     store = _InTransaction(transaction)
-    if await _is_of_remote_agent(transaction, record):
+    if await is_of_remote_agent(connection, record):
         await end_idle_remote_run(idle, store, termination)
     else:
         await end_idle_run(idle, store, termination)
@@ -47,14 +48,12 @@ async def end_idle(
     telemetry.runs_finished.labels(record.agent_id, name).inc()
 
 
-async def _is_of_remote_agent(transaction: Transaction, record: RunRecord) -> bool:
+async def is_of_remote_agent(connection: Connection, record: RunRecord) -> bool:
     """By the run's state; by its agent's stored spec if nothing has been executed."""
     if record.run_state:
         return is_remote(record)
     try:
-        spec = await agents.find(
-            transaction.connection, record.tenant, record.agent_id, record.agent_version
-        )
+        spec = await agents.find(connection, record.tenant, record.agent_id, record.agent_version)
     except ConfigurationError:
         return False
     return spec is not None and spec.endpoint is not None

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import structlog
 
 from app.control.desk import Desk
-from app.domain.errors import HoldfastError, PluginFailed
+from app.domain.errors import HoldfastError, PluginFailed, StateError
 from app.domain.ids import AgentId, RunId, Tenant
-from app.domain.json_values import storable
+from app.domain.json_values import JsonObject, storable
 from app.domain.rules import Rule
 from app.domain.runs import RunRecord
 from app.runtime.agent import RemoteAgent, Unresolvable
@@ -54,7 +54,12 @@ async def call_run_end(desk: Desk, tenant: Tenant, run_id: RunId) -> None:
     except TimeoutError:
         log.warning("run_end_timed_out", run_id=run_id, seconds=HOOKS_TIMEOUT_SECONDS)
         return
-    await _save_changes(desk, run)
+    try:
+        changes = _Changes(run.changed_run_state, run.changed_thread_state)
+    except StateError:
+        log.warning("run_end_changes_unwritable", run_id=run_id, exc_info=True)
+        return
+    await _save(desk, run, changes)
 
 
 async def _load(desk: Desk, record: RunRecord, pending: PendingRunEnd) -> EndedRun | None:
@@ -78,11 +83,10 @@ async def _load(desk: Desk, record: RunRecord, pending: PendingRunEnd) -> EndedR
     )
 
 
-async def _save_changes(desk: Desk, run: EndedRun) -> None:
+async def _save(desk: Desk, run: EndedRun, changes: "_Changes") -> None:
     """Keep what the hooks have changed of the run's state. A change of what the thread remembers is dropped
     if the thread has changed since the end: a later run has built on it."""
-    record = run.record
-    run_state, thread_state = run.changed_run_state, run.changed_thread_state
+    record, run_state, thread_state = run.record, changes.run_state, changes.thread_state
     if run_state is None and thread_state is None:
         return
     async with desk.outgoing.transaction() as transaction:
@@ -101,6 +105,14 @@ async def _save_changes(desk: Desk, run: EndedRun) -> None:
         await threads.change(
             connection, record.tenant, record.thread_id, {"state": storable(thread_state)}
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """The states as hooks leave them; None for one that they leave as it was."""
+
+    run_state: JsonObject | None
+    thread_state: JsonObject | None
 
 
 @dataclass(frozen=True, slots=True)

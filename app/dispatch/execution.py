@@ -14,7 +14,8 @@ from app.backends.base import Backend
 from app.backends.registry import target_of
 from app.backends.remote_endings import end
 from app.backends.remote_root import advance_remote, call_off_remote, write_off_remote
-from app.backends.remote_run import RemoteRun, is_remote, target_in
+from app.backends.remote_run import RemoteRun, target_in
+from app.control.end_idle import is_of_remote_agent
 from app.control.late_summary import keep_late_summary
 from app.dispatch.bench import ClaimedRun, Workbench
 from app.dispatch.loading import load, load_remote
@@ -130,7 +131,9 @@ class Execution:
         """End a cancelled run whose agent isn't here, in the shape that its agent would give it."""
         record = self.record
         stands_in = in_name_only(record.agent_id)
-        if not is_remote(record):
+        async with self.bench.database.reading() as connection:
+            is_remote = await is_of_remote_agent(connection, record)
+        if not is_remote:
             return await call_off(await self._load(journal, stands_in))
         remote = await load_remote(
             self.bench,

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from app.agents.catalog import Catalog
+from app.backends.remote_run import REMOTE
 from app.control.cancel_thread import cancel_thread
 from app.control.errands import run_errand
 from app.control.expire import look_at_the_clock
 from app.control.explain import Why, explain
 from app.control.new_runs import OnActive
+from app.domain.backends import OUTPUT_KEY
 from app.domain.errands import MOST_TRIES, CallRunEnd, Later
 from app.domain.limits import OnLimit
 from app.domain.runs import LIFECYCLE, Done, RunStatus
@@ -193,7 +195,7 @@ def _placeholders(log: Sequence[Any]) -> list[str]:
 
 
 async def test_a_ticket_that_expires(database_url: str) -> None:
-    terms = {"ticket_expires_in": 3600.0, "on_expiry": OnExpiry.CANCEL_RUN}
+    terms: dict[str, Any] = {"ticket_expires_in": 3600.0, "on_expiry": OnExpiry.CANCEL_RUN}
     async with stage(database_url, **terms) as there:
         run = await there.waiting()
         await there.house.database.hot.execute(
@@ -230,7 +232,7 @@ async def test_a_cancel_while_the_agent_is_not_here(database_url: str) -> None:
 async def test_a_cancel_while_background_tasks_are_at_work(database_url: str) -> None:
     probe = Probe(held=True)
     turns = turn(probe.call("c1")), turn("I'll wait.")
-    more = {"background": ["probe"], "approval": []}
+    more: dict[str, Any] = {"background": ["probe"], "approval": []}
     async with stage(database_url, *turns, probe=probe, **more) as there:
         run = await there.waiting()
         assert (await run.cancel()).is_settled
@@ -498,8 +500,14 @@ async def test_a_remote_run_that_is_cancelled_while_it_waits_is_labelled_cancell
     async with replica(database_url, echo.catalog, in_order(), backends=echo.backends) as house:
         run = await house.start("ask which one?")
         await run.finished()
+        before = (await run.now()).run_state
         assert (await run.cancel()).is_settled
         await assert_remote_end(run, words="which one?")
+        after = (await run.now()).run_state
+        assert before is not None
+        assert after is not None
+        for kept in (REMOTE, OUTPUT_KEY):
+            assert after["extensions"][kept] == before["extensions"][kept]
         await eventually(lambda: _aborted(echo))
         assert await house.database.hot.fetchval(NO_ROW_LEFT)
     assert await broken_invariants(database_url) == {}
