@@ -24,7 +24,7 @@ from app.domain.messages import Message
 from app.domain.runs import Done, Waiting, waiting_reason
 from app.domain.terminations import Cancelled, Failed, Stopped, Termination
 from app.domain.tickets import Ticket, TicketStatus, ticket_to_json
-from app.runtime.endings import Ending, Finished, Suspended
+from app.runtime.endings import Ending, Finished, Suspended, last_words
 
 REMOTE_FAILED = "remote_failed"
 TIMEOUT = "timeout"
@@ -108,17 +108,21 @@ async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> Finished | None
     return None
 
 
-async def end(run: RemoteRun, termination: Termination) -> Finished:
-    """Finish without another word of the remote's; what it had said so far is in the events. It is told
-    afterwards: who stops an agent isn't kept waiting by somebody else's server."""
+async def end(
+    run: RemoteRun, termination: Termination, *, applied: Sequence[TicketKey] = ()
+) -> Finished:
+    """Finish without another word of the remote's; the response is what it has said last. A follow-up
+    tells the remote, so that its server doesn't delay the end."""
     termination = _without_secrets(run, termination)
     kept = durable(status_of_termination(termination), termination)
-    shown = {"response": "", "status": kept.label, "status_reason": kept.reason}
+    response = last_words(run.record, run.log)
+    shown = {"response": response, "status": kept.label, "status_reason": kept.reason}
+    answered = [ticket.key for ticket in run.tickets if ticket.status is not TicketStatus.OPEN]
     await run.save(
-        state=Done(termination, run.clock.now(), None),
+        state=Done(termination, run.clock.now(), response or None),
         reason=kept.reason,
         completes_step=run.in_step,
-        applied=[ticket.key for ticket in run.tickets if ticket.status is not TicketStatus.OPEN],
+        applied=[*answered, *applied],
         tells_remote=run.in_step or run.turn is not None,
         finish=finish_at_end(run.record, termination, shown),
     )

@@ -7,7 +7,13 @@ from typing import Any
 
 from app.clock import Clock, new_id
 from app.domain.agents import AgentSpec
-from app.domain.backends import NO_OUTPUT, OUTPUT_KEY, BackendOutput, output_to_json
+from app.domain.backends import (
+    NO_OUTPUT,
+    OUTPUT_KEY,
+    BackendOutput,
+    output_from_json,
+    output_to_json,
+)
 from app.domain.checkpoints import (
     Checkpoint,
     CheckpointAnswer,
@@ -66,6 +72,23 @@ def begun_turn(record: RunRecord) -> BegunTurn | None:
     if begun is None:
         return accepted
     return BegunTurn(begun, None if accepted is None else accepted.binding)
+
+
+def is_remote(record: RunRecord) -> bool:
+    """Whether a remote agent has executed the run before."""
+    return bool(_kept_of(record))
+
+
+def made_before(record: RunRecord) -> BackendOutput:
+    """What the last turn has made, as the run's state keeps it."""
+    extensions: JsonObject = (record.run_state or {}).get("extensions", {})
+    kept = extensions.get(OUTPUT_KEY)
+    return NO_OUTPUT if kept is None else output_from_json(kept)
+
+
+def target_in(record: RunRecord) -> str:
+    """What the run's state calls its remote; empty before the remote has accepted a turn."""
+    return next(iter(_kept_of(record).get("targets", {})), "")
 
 
 def _kept_of(record: RunRecord) -> JsonObject:

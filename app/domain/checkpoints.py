@@ -55,6 +55,8 @@ class Checkpoint:
     said: tuple[Said, ...] = ()
     tells_remote: bool = False
     """The agent lives elsewhere, and has to be told that nobody wants its work any more."""
+    owes_run_end: bool = False
+    """The run ends without its agent's code: a worker has to call the `run_end` hooks afterwards."""
     parent_run_id: RunId | None = None
     """The run that is told when this one ends or rests."""
 

@@ -48,6 +48,9 @@ from app.runtime.state import Batch, StateScope, StateStore
 
 log = structlog.get_logger(__name__)
 
+OWN_EXTENSIONS = frozenset({LIFECYCLE, RAISED, USED})
+"""What the runtime itself keeps in a run's state, under no key that a plugin can have."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
@@ -129,8 +132,11 @@ class ActiveRun:
 
     @property
     def step_index(self) -> int:
-        """The step that messages belong to: the open one, between steps the last one."""
-        return self.steps if self.in_step else self.steps - 1
+        """The step that messages belong to: the open one; between steps the last one, or that of calls
+        which are open in a step that isn't complete."""
+        if self.in_step:
+            return self.steps
+        return max([self.steps - 1, *(state.step_index for state in self.open_calls.values())])
 
     @property
     def is_fresh(self) -> bool:
@@ -243,6 +249,7 @@ class ActiveRun:
                 applied=tuple(applied),
                 tasks=tuple(starting),
                 said=tuple(events),
+                owes_run_end=isinstance(state, Done) and self.agent.is_placeholder,
                 parent_run_id=self.record.lineage.parent_run_id,
             )
         )
@@ -280,15 +287,7 @@ class ActiveRun:
             self.open_calls.clear()
 
     def _restore_state(self) -> None:
-        stored = self.record.run_state or {}
-        extensions = dict(stored.get("extensions", {}))
-        for name in (LIFECYCLE, RAISED, USED):
-            extensions.pop(name, None)
-        self.state = StateStore(
-            [*self.agent.plugins.keys, FAILURES], revision=stored.get("revision", 0)
-        )
-        self.state.restore(StateScope.RUN, extensions)
-        self.state.restore(StateScope.THREAD, self.thread_state)
+        self.state = restored_state(self.agent, self.record, self.thread_state)
 
     def _run_state(self, state: Standing, steps: int, own: JsonObject) -> dict[str, Any]:
         """What continuations of this run find."""
@@ -306,6 +305,20 @@ class ActiveRun:
             "revision": self.state.snapshot.revision + 1,
             "extensions": {LIFECYCLE: stands, **self.budget.to_state(), **own},
         }
+
+
+def restored_state(agent: ResolvedAgent, record: RunRecord, thread_state: JsonObject) -> StateStore:
+    """The state of a run and of its thread as it was last stored, under the keys of an agent."""
+    stored = record.run_state or {}
+    extensions = {
+        name: value
+        for name, value in stored.get("extensions", {}).items()
+        if name not in OWN_EXTENSIONS
+    }
+    state = StateStore([*agent.plugins.keys, FAILURES], revision=stored.get("revision", 0))
+    state.restore(StateScope.RUN, extensions)
+    state.restore(StateScope.THREAD, thread_state)
+    return state
 
 
 def _reason_of(state: Standing) -> str | None:

@@ -7,11 +7,15 @@ to change what an earlier one has changed is asked again, on the state as it is 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
+from app.domain.messages import LoggedMessage
+from app.domain.rules import Rule
+from app.domain.runs import RunRecord, Usage
 from app.domain.terminations import Termination
+from app.runtime.agent import ResolvedAgent
 from app.runtime.context import ActiveRun
 from app.runtime.plugins import (
     OFFERED,
@@ -22,7 +26,7 @@ from app.runtime.plugins import (
     Request,
     Stop,
 )
-from app.runtime.state import Batch, Change
+from app.runtime.state import Batch, Change, StateStore
 
 R = TypeVar("R")
 
@@ -69,7 +73,28 @@ async def ask(run: ActiveRun, phase: Phase, **at_hand: Any) -> Asked:
         return await _asked(run, phase, hooks, at_hand)
 
 
-async def ask_at_the_end(run: ActiveRun) -> None:
+class HookedRun(Protocol):
+    """A run as its hooks need it: at work, or ended before."""
+
+    @property
+    def record(self) -> RunRecord: ...
+    @property
+    def agent(self) -> ResolvedAgent: ...
+    @property
+    def log(self) -> Sequence[LoggedMessage]: ...
+    @property
+    def state(self) -> StateStore: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def usage(self) -> Usage: ...
+    @property
+    def active_seconds(self) -> float: ...
+    async def remembered_rules(self) -> Sequence[Rule]: ...
+    def change_state(self, batch: Batch) -> None: ...
+
+
+async def ask_at_the_end(run: HookedRun) -> None:
     """Let the plugins clean up, also of a run that was interrupted; they can only change state."""
     hooks = run.agent.plugins.hooks(Phase.RUN_END)
     if hooks:
@@ -77,7 +102,7 @@ async def ask_at_the_end(run: ActiveRun) -> None:
 
 
 async def _asked(
-    run: ActiveRun, phase: Phase, hooks: Sequence[tuple[str, Hook]], at_hand: dict[str, Any]
+    run: HookedRun, phase: Phase, hooks: Sequence[tuple[str, Hook]], at_hand: dict[str, Any]
 ) -> Asked:
     answers = await _answers(hooks, _view(run, phase, at_hand))
     accepted: list[Request] = []
@@ -98,7 +123,7 @@ async def _asked(
     return Asked(tuple(each for each in accepted if not isinstance(each, Change)))
 
 
-def _view(run: ActiveRun, phase: Phase, at_hand: dict[str, Any]) -> HookView:
+def _view(run: HookedRun, phase: Phase, at_hand: dict[str, Any]) -> HookView:
     return HookView(
         phase=phase,
         run_id=run.record.id,
@@ -140,7 +165,7 @@ async def _answer(plugin: str, hook: Hook, view: HookView) -> Sequence[Request]:
     return requests
 
 
-def _commit(run: ActiveRun, phase: Phase, requests: Sequence[Request]) -> None:
+def _commit(run: HookedRun, phase: Phase, requests: Sequence[Request]) -> None:
     try:
         run.change_state(_batch(requests))
     except StateError as error:

@@ -16,7 +16,7 @@ from sqlalchemy import update
 from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved, Unsettled
 from app.domain.children import work_from_json
 from app.domain.control_events import RolledBack
-from app.domain.errands import AbortRemote
+from app.domain.errands import AbortRemote, CallRunEnd
 from app.domain.json_values import storable
 from app.domain.runs import Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.terminations import Cancelled, NaturalEnd
@@ -28,6 +28,7 @@ from app.storage import (
     line,
     messages,
     rollbacks,
+    run_ends,
     runs,
     tasks,
     threads,
@@ -52,7 +53,9 @@ EXECUTING: Collection[RunStatus] = frozenset({RunStatus.RUNNING})
 
 def is_hot(checkpoint: Checkpoint) -> bool:
     """Whether the one-statement way may be tried: nothing is opened, no end but the usual one."""
-    if checkpoint.opened or checkpoint.void or checkpoint.tasks or checkpoint.tells_remote:
+    if checkpoint.opened or checkpoint.void or checkpoint.tasks:
+        return False
+    if checkpoint.tells_remote or checkpoint.owes_run_end:
         return False
     match checkpoint.state:
         case Running():
@@ -119,6 +122,8 @@ async def save(
         # The wish came too late to be heard, and at rest nobody listens: somebody has to see to it.
         await deliveries.enqueue(connection, _key_of(checkpoint))
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
+    if checkpoint.owes_run_end:
+        await run_ends.add(connection, record)
     if isinstance(checkpoint.state, Done) and (by := record.rolled_back_by) is not None:
         stretch = await rollbacks.add(connection, record, by, next_seq - 1, at)
         ends = (None, None) if stretch is None else (stretch.from_seq, stretch.to_seq)
@@ -127,8 +132,8 @@ async def save(
 
 
 async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:
-    """What others have to have done about this commit: children begin and end with their parents, and a
-    remote agent stops when its run does."""
+    """What others have to have done about this commit: children begin and end with their parents, a remote
+    agent stops when its run does, and a worker calls the `run_end` hooks that weren't called here."""
     for ticket in checkpoint.opened:
         if ticket.kind is TicketKind.CHILD:
             work = work_from_json(ticket.evidence or {})
@@ -138,6 +143,9 @@ async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:
     if checkpoint.tells_remote:
         told = AbortRemote(tenant=checkpoint.tenant, run_id=checkpoint.run_id)
         await deliveries.enqueue_errand(connection, told)
+    if checkpoint.owes_run_end:
+        due = CallRunEnd(tenant=checkpoint.tenant, run_id=checkpoint.run_id)
+        await deliveries.enqueue_errand(connection, due)
     if checkpoint.parent_run_id is not None and not isinstance(checkpoint.state, Running):
         await children.tell_parent(
             connection, checkpoint.tenant, checkpoint.parent_run_id, checkpoint.run_id

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, cast, exists, func, or_, select, t
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
-from app.domain.json_values import storable
+from app.domain.json_values import JsonObject, storable
 from app.domain.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
 from app.domain.terminations import TYPES_OF
 from app.domain.tickets import TicketKind, TicketStatus
@@ -104,9 +104,10 @@ async def insert_created(
 
 async def intend_cancel(
     connection: Connection, tenant: Tenant, run_id: RunId, *, by: str, reason: str | None
-) -> None:
-    """Make the wish to cancel durable; the first one counts. The caller holds the run's lock."""
-    await connection.execute(
+) -> bool:
+    """Make the wish to cancel durable; the first one counts, later ones get False. The caller holds the
+    run's lock."""
+    result = await connection.execute(
         update(runs)
         .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.cancel_requested_at.is_(None))
         .values(
@@ -115,6 +116,27 @@ async def intend_cancel(
             cancel_reason=storable(reason),
         )
     )
+    return result.rowcount == 1
+
+
+async def lock_key(connection: Connection, tenant: Tenant, run_id: RunId) -> RunKey | None:
+    """Lock a run that hasn't ended by its key alone: other columns may be unreadable."""
+    statement = (
+        select(*_key_columns)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.status != RunStatus.DONE.value)
+        .with_for_update(key_share=True)
+    )
+    row = (await connection.execute(statement)).one_or_none()
+    if row is None:
+        return None
+    return RunKey(tenant, ThreadId(row.thread_id), run_id, row.attempt)
+
+
+async def thread_of(connection: Connection, tenant: Tenant, run_id: RunId) -> ThreadId | None:
+    """The thread of a run; it never changes, so no lock is needed."""
+    statement = select(runs.c.thread_id).where(runs.c.tenant == tenant, runs.c.id == run_id)
+    found = await connection.scalar(statement)
+    return None if found is None else ThreadId(found)
 
 
 async def note_thread_state(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
@@ -149,6 +171,18 @@ async def cancel_reason(connection: Connection, tenant: Tenant, run_id: RunId) -
     statement = select(runs.c.cancel_reason).where(runs.c.tenant == tenant, runs.c.id == run_id)
     reason: str | None = (await connection.execute(statement)).scalar_one_or_none()
     return reason
+
+
+async def set_state_of_done(
+    connection: Connection, tenant: Tenant, run_id: RunId, state: JsonObject
+) -> None:
+    """Replace the state of a run that has ended."""
+    await connection.execute(
+        update(runs)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id)
+        .where(runs.c.status == RunStatus.DONE.value)
+        .values(state=storable(state))
+    )
 
 
 async def release(

@@ -402,6 +402,20 @@ failed_errands = Table(
     Index(None, "tenant", "on_behalf_of"),
 )
 
+# Runs that have ended without their agent's code. A row is deleted before the first hook is called.
+pending_run_ends = Table(
+    "pending_run_ends",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("log_end", BigInteger, nullable=False),
+    Column("thread_state", JSONB, nullable=False),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "run_id"),
+    _belongs_to("runs", "run_id"),
+    Index(None, "created_at"),
+)
+
 tickets = Table(
     "tickets",
     metadata,

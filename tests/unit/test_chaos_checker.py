@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.runs import LIFECYCLE
 from tests.journeys.chaos.checker import check
 from tests.journeys.chaos.history import NOT_OURS, Frame, Hearing, History, Kind, Operation
 from tests.journeys.chaos.plan import Break, plan
@@ -13,6 +14,8 @@ from tests.journeys.chaos.truth import Row, Truth
 
 RUN, THREAD, OTHER = "the run", "the thread", "another run"
 NATURAL = {"type": "natural_end"}
+RESULT = {"response": "It is done.", "status": "done", "status_reason": "natural"}
+DONE = {"run_id": RUN, "status": "done"}
 
 
 @dataclass
@@ -49,10 +52,10 @@ def log() -> list[Row]:
         event(4, "text_delta", 1, delta="It is "),
         event(5, "text_delta", 1, delta="done."),
         event(6, "inference_complete", 1),
-        event(7, "state_snapshot", 1),
+        event(7, "state_snapshot", 1, snapshot={"extensions": {}}),
         event(8, "step_end", 1),
-        event(9, "state_snapshot"),
-        event(10, "run_finish", termination=NATURAL, result={}),
+        event(9, "state_snapshot", snapshot={"extensions": {LIFECYCLE: DONE}}),
+        event(10, "run_finish", termination=NATURAL, result=RESULT),
     ]
 
 
