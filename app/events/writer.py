@@ -300,7 +300,7 @@ class Writer:
                 return outcome
             if not isinstance(checkpoint.state, Running):
                 await checkpoints.silence(transaction.connection, checkpoint)
-            save.told = _with_its_rollback(save.entries, outcome)
+            save.told = _with_what_it_brought(save.entries, outcome)
             transaction.say_encoded(
                 checkpoint.tenant, checkpoint.thread_id, checkpoint.run_id, save.told
             )
@@ -331,11 +331,13 @@ class Writer:
                     at,
                 )
             )
-        save.settle(Saved(written.unread_inputs, written.open_tasks))
+        save.settle(Saved(written.unread_inputs, written.open_tasks, is_paused=written.is_paused))
 
 
-def _with_its_rollback(entries: list[Entry], saved: Saved) -> list[Entry]:
-    """An end has its `run_finish` last, whatever else there is to tell of it."""
-    if saved.rolled_back is None:
-        return entries
-    return [*entries[:-1], entry(Said(saved.rolled_back, None)), entries[-1]]
+def _with_what_it_brought(entries: list[Entry], saved: Saved) -> list[Entry]:
+    """Adds the events that only the commit knows. A `run_finish` stays the last event."""
+    if saved.rolled_back is not None:
+        return [*entries[:-1], entry(Said(saved.rolled_back, None)), entries[-1]]
+    if saved.pause_requested is not None:
+        return [entry(Said(saved.pause_requested, None)), *entries]
+    return entries

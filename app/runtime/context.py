@@ -21,6 +21,7 @@ from app.domain.ids import AgentId, CallId, MessageId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.limits import RAISED, USED, Used
 from app.domain.messages import LoggedMessage, Message
+from app.domain.pauses import NewPause
 from app.domain.rules import Rule
 from app.domain.runs import LIFECYCLE, Done, MessageOutput, RunRecord, Usage, Waiting
 from app.domain.tasks import NewTask
@@ -102,6 +103,10 @@ class ActiveRun:
     """Tasks that begin with the next commit."""
     unread_inputs: int = 0
     open_tasks: int = 0
+    is_paused: bool = False
+    """The run's row had a pause request at the last commit."""
+    new_pause: NewPause | None = None
+    """A plugin's pause, which the next commit writes."""
     budget: Budget = field(init=False)
     _began: datetime = field(init=False)
 
@@ -111,6 +116,7 @@ class ActiveRun:
         self.output = self.record.output
         self.unread_inputs = self.record.unread_inputs
         self.open_tasks = self.record.open_tasks
+        self.is_paused = self.record.pause is not None
         self.budget = Budget(self.record)
         self._began = self.clock.now()
         self._restore_state()
@@ -133,6 +139,11 @@ class ActiveRun:
     def is_fresh(self) -> bool:
         """Nothing of it has been saved yet."""
         return self.record.run_state is None
+
+    @property
+    def wants_pause(self) -> bool:
+        """Whether the run is to be suspended at the next step border."""
+        return self.is_paused or self.new_pause is not None
 
     @property
     def active_seconds(self) -> float:
@@ -241,6 +252,7 @@ class ActiveRun:
                 tasks=tuple(starting),
                 said=tuple(events),
                 parent_run_id=self.record.lineage.parent_run_id,
+                pause=self.new_pause,
             )
         )
         if isinstance(answer, Saved):
@@ -249,6 +261,7 @@ class ActiveRun:
             self.next_seq += len(entries)
             self.output = made.output
             self.unfinished = None
+            self.new_pause = None
             self.steps = steps
             self.in_step = self.in_step and not completes_step
             self.thread_state = thread_state
@@ -260,6 +273,7 @@ class ActiveRun:
             self.starting = [*starting, *self.starting]
         if not isinstance(answer, DecidedMeanwhile):
             self.unread_inputs, self.open_tasks = answer.unread_inputs, answer.open_tasks
+            self.is_paused = answer.is_paused
         return answer
 
     def _taken_from_beside(self, state: Standing) -> Outcome:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
+from app.domain.pauses import PLUGIN_PREFIX, NewPause
 from app.domain.terminations import Termination
 from app.runtime.context import ActiveRun
 from app.runtime.plugins import (
@@ -18,6 +19,7 @@ from app.runtime.plugins import (
     HandOff,
     Hook,
     HookView,
+    Pause,
     Phase,
     Request,
     Stop,
@@ -90,12 +92,22 @@ async def _asked(
         else:
             changed |= keys
             accepted += requests
+            _note_pause(run, hook, requests)
     _commit(run, phase, accepted)
     for hook in again:
         [requests] = await _answers([hook], _view(run, phase, at_hand))
         _commit(run, phase, requests)
         accepted += requests
+        _note_pause(run, hook, requests)
     return Asked(tuple(each for each in accepted if not isinstance(each, Change)))
+
+
+def _note_pause(run: ActiveRun, hook: tuple[str, Hook], requests: Sequence[Request]) -> None:
+    """Let the next commit write a plugin's pause; the first one counts."""
+    plugin, _ = hook
+    for request in requests:
+        if isinstance(request, Pause) and not run.wants_pause:
+            run.new_pause = NewPause(PLUGIN_PREFIX + plugin, request.reason)
 
 
 def _view(run: ActiveRun, phase: Phase, at_hand: dict[str, Any]) -> HookView:

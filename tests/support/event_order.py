@@ -28,7 +28,7 @@ _OF_A_STEP = {
     "inference_complete",
     "step_end",
 }
-_UNCOUNTED_ENDS = {"agent_version_unavailable", "limit_reached"}
+_UNCOUNTED_ENDS = {"agent_version_unavailable", "limit_reached", "manual_pause"}
 """Why a run may wait that leaves a step to be begun again under its number."""
 
 
@@ -105,6 +105,7 @@ class _RunOrder:
         self._is_stateless = False
         self._inferred = False
         self._cancel_wished = False
+        self._is_paused = False
         self._is_unsettled = False
         self._calls: dict[str, _Call] = {}
         self._asked: list[str] = []
@@ -151,6 +152,12 @@ class _RunOrder:
             case "cancel_requested":
                 assert not self._cancel_wished, "a second wish to cancel"
                 self._cancel_wished = True
+            case "pause_requested":
+                assert not self._is_paused, "a second pause"
+                self._is_paused = True
+            case "pause_ended":
+                assert self._is_paused, "a pause ended that wasn't there"
+                self._is_paused = False
             case "ticket_opened":
                 ticket = event["ticket"]
                 assert ticket["id"] not in self._tickets, "a ticket opened twice"
@@ -177,6 +184,8 @@ class _RunOrder:
         suspended = event["termination"]["type"] == "suspended"
         assert suspended == (waiting is not None), "what finish?"
         assert suspended or event.get("result") is not None, "an end without a result"
+        if waiting is not None and waiting["reason"] == "manual_pause":
+            assert self._is_paused, "paused without a request"
         rests_for = set() if waiting is None else {waiting.get("reason"), waiting.get("message")}
         if "agent_version_unavailable" not in rests_for:
             assert self._last == "state_snapshot", "no state before the finish"
