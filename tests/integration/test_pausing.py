@@ -14,9 +14,11 @@ from app.domain.runs import Created, Done, Waiting, WaitingReason
 from app.domain.terminations import Cancelled, NaturalEnd
 from app.domain.tickets import TicketStatus
 from app.llm.scripted import Gate, in_order, turn
+from app.runtime.plugins import Pause, Phase, Request
 from app.storage.runs import RunKey
 from tests.support.conditions import eventually
 from tests.support.event_order import check_run
+from tests.support.hooks import Hooks
 from tests.support.house import ANN, Replica, Run, an_agent, of_type, replica, texts_of, types_of
 from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
@@ -382,3 +384,84 @@ async def test_a_pause_is_seen_by_whatever_commit_comes_next(database_url: str) 
         state = (await run.now()).state
     assert isinstance(state, Done)
     assert state.termination == NaturalEnd()
+
+
+# --- plugins --------------------------------------------------------------------------------------
+
+
+def once(phase: Phase, *requests: Request) -> Hooks:
+    """A plugin that asks for something the first time that it is asked in a phase."""
+    left = [requests]
+    return Hooks({phase: lambda _: left.pop() if left else ()}, name="guard")
+
+
+@pytest.mark.parametrize(
+    ("phase", "requests_before"),
+    [
+        (Phase.RUN_START, 0),
+        (Phase.STEP_START, 0),
+        (Phase.BEFORE_INFERENCE, 1),
+        (Phase.AFTER_TOOL_EXECUTE, 1),
+        (Phase.STEP_END, 1),
+    ],
+)
+async def test_a_plugin_may_pause_its_run(
+    database_url: str, phase: Phase, requests_before: int
+) -> None:
+    probe, guard = Probe(), once(phase, Pause("too much of it"), Pause("again"))
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    catalog = an_agent(probe.tool, plugins=[guard.plugin])
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        said = await run.finished()
+        waiting = await run.now()
+        assert waiting.state == PAUSED
+        assert waiting.pause is not None
+        assert (waiting.pause.requested_by, waiting.pause.reason) == (
+            "plugin:guard",
+            "too much of it",
+        )
+        assert len(script.requests) == requests_before
+        [requested] = of_type(said, "pause_requested")
+        assert (requested["requested_by"], requested["reason"]) == (
+            "plugin:guard",
+            "too much of it",
+        )
+        assert await is_not_claimed(run)
+        await run.resume()
+        said = await run.ended()
+    assert said[-1]["termination"] == {"type": "natural_end"}
+    assert len(of_type(said, "pause_requested")) == 1
+    assert len(probe.handed) == 1
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_a_pause_of_a_plugin_is_kept_by_a_run_that_suspends_for_a_ticket(
+    database_url: str,
+) -> None:
+    probe = Probe()
+    guard = once(Phase.AFTER_INFERENCE, Pause("look first"))
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    catalog = an_agent(probe.tool, approval=["probe"], plugins=[guard.plugin])
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        assert (await run.now()).is_paused
+        await run.decide("c1", "approve")
+        assert await is_not_claimed(run)
+        await run.resume()
+        await run.ended()
+
+
+async def test_a_request_that_came_before_a_plugins_pause_stays(database_url: str) -> None:
+    probe = Probe(held=True)
+    guard = once(Phase.AFTER_TOOL_EXECUTE, Pause("by the plugin"))
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    catalog = an_agent(probe.tool, plugins=[guard.plugin])
+    async with replica(database_url, catalog, script) as house:
+        run = await paused_run(house, probe)
+        said = await run.finished()
+        pause = (await run.now()).pause
+    assert pause is not None
+    assert pause.requested_by == "ann"
+    assert len(of_type(said, "pause_requested")) == 1
