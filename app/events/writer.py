@@ -254,7 +254,7 @@ class Writer:
                 )
         except DATABASE_AWAY:
             await pause(RETRY_AWAY)
-            written = {i: Written(seq) for i, seq in (await self._landed(saves, at)).items()}
+            written = {i: _in_doubt(seq) for i, seq in (await self._landed(saves, at)).items()}
         except Exception as error:  # noqa: BLE001  one bad row must not fail its neighbours
             log.warning("checkpoint_group_split", error=repr(error), runs=len(saves))
             return list(saves)
@@ -279,7 +279,7 @@ class Writer:
                 await pause(RETRY_AWAY)
                 landed = await self._landed([save], at)
                 if landed:
-                    self._saved(save, Written(landed[0]), at)
+                    self._saved(save, _in_doubt(landed[0]), at)
                     return
             except OwnershipLost as lost:
                 save.settle(lost)
@@ -332,6 +332,12 @@ class Writer:
                 )
             )
         save.settle(Saved(written.unread_inputs, written.open_tasks, is_paused=written.is_paused))
+
+
+def _in_doubt(first_seq: int) -> Written:
+    """A checkpoint whose reply was lost. Whether the run is paused isn't known: as if it were, so that its
+    next step border asks the row."""
+    return Written(first_seq, is_paused=True)
 
 
 def _with_what_it_brought(entries: list[Entry], saved: Saved) -> list[Entry]:
