@@ -53,6 +53,9 @@ async def resume_open_run(
             raise Conflict(
                 "agent_version_unavailable", f"{record.state.message}; only it can go on."
             )
+        case WaitingReason.MANUAL_PAUSE if not record.is_paused:
+            # Resumed, and not claimed yet: it reads them when it continues.
+            return await steer(transaction, record, messages), None
         case WaitingReason.MANUAL_PAUSE:
             raise Conflict(
                 "run_paused",

@@ -2,7 +2,7 @@
 
 The request stands on the run's row, under the run's lock:
 
-    created, waiting    no worker claims the run, whatever comes for it
+    created, waiting    no worker claims the run, also when a delivery names it
     running             its next commit reads the request, and the step border after that suspends the run
 
 A worker that takes over a run with a request suspends it at once. Decisions, messages and task results

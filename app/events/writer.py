@@ -300,7 +300,7 @@ class Writer:
                 return outcome
             if not isinstance(checkpoint.state, Running):
                 await checkpoints.silence(transaction.connection, checkpoint)
-            save.told = _with_what_it_brought(save.entries, outcome)
+            save.told = _with_events_of_commit(save.entries, outcome)
             transaction.say_encoded(
                 checkpoint.tenant, checkpoint.thread_id, checkpoint.run_id, save.told
             )
@@ -340,7 +340,7 @@ def _in_doubt(first_seq: int) -> Written:
     return Written(first_seq, is_paused=True)
 
 
-def _with_what_it_brought(entries: list[Entry], saved: Saved) -> list[Entry]:
+def _with_events_of_commit(entries: list[Entry], saved: Saved) -> list[Entry]:
     """Adds the events that only the commit knows. A `run_finish` stays the last event."""
     if saved.rolled_back is not None:
         return [*entries[:-1], entry(Said(saved.rolled_back, None)), entries[-1]]

@@ -139,8 +139,8 @@ async def _with_pause(
     await pauses.request(
         connection, checkpoint.tenant, checkpoint.run_id, by=new.requested_by, reason=new.reason
     )
-    said = PauseRequested(new.requested_by, new.reason)
-    return replace(saved, is_paused=True, pause_requested=said)
+    event = PauseRequested(new.requested_by, new.reason)
+    return replace(saved, is_paused=True, pause_requested=event)
 
 
 async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:

@@ -7,6 +7,7 @@ import pytest
 from app.clock import new_id
 from app.control.explain import Why, explain
 from app.control.inputs import InputMode, InputRequest, ToRun, send
+from app.control.pause import unpause
 from app.domain.errors import Conflict
 from app.domain.ids import MessageId
 from app.domain.messages import Message, Role, Text
@@ -101,8 +102,8 @@ async def test_a_run_suspends_at_its_next_step_border_and_resumes_there(database
 
 
 async def test_pausing_and_resuming_again_changes_nothing(database_url: str) -> None:
-    probe = Probe(held=True)
-    script = in_order(turn(probe.call("c1")), turn("Done."))
+    probe, gate = Probe(held=True), Gate()
+    script = in_order(turn(probe.call("c1")), turn("Done", gate, "."))
     async with replica(database_url, an_agent(probe.tool), script) as house:
         run = await house.start()
         await run.resume()
@@ -115,7 +116,9 @@ async def test_pausing_and_resuming_again_changes_nothing(database_url: str) -> 
         await run.finished()
         assert (await run.pause("third")).is_settled
         await run.resume()
+        await reached(gate)
         await run.resume()
+        gate.open.set()
         said = await run.ended()
     assert len(of_type(said, "pause_requested")) == len(of_type(said, "pause_ended")) == 1
 
@@ -356,17 +359,12 @@ async def test_a_resume_whose_claim_is_lost_is_found_by_the_sweeper(database_url
     script = in_order(turn(probe.call("c1")), turn("Done."))
     async with replica(database_url, an_agent(probe.tool), script) as house:
         run = await paused_run(house, probe)
-        await house.database.hot.execute(
-            "UPDATE runs SET pause_requested_at = NULL, pause_requested_by = NULL, "
-            "pause_reason = NULL, updated_at = now() - interval '1 minute' WHERE id = $1",
-            run.id,
-        )
+        await unpause(house.desk, ANN, run.id, deliver=False)
         await run.until("run_finish", 2)
         assert isinstance((await run.now()).state, Done)
 
 
-async def test_a_pause_is_seen_by_whatever_commit_comes_next(database_url: str) -> None:
-    """Also by the checkpoint of a replica that hears nothing of the request but from the row."""
+async def test_a_pause_by_another_replica_is_read_by_the_next_commit(database_url: str) -> None:
     probe = Probe(held=True)
     script = in_order(turn(probe.call("c1")), turn("Done."))
     async with (

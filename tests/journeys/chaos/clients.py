@@ -209,7 +209,7 @@ class Person:
             self._know(operation.said["run_id"])
 
     async def pause(self) -> None:
-        """Pause a run, whatever its state is."""
+        """Pause a run in any state."""
         if not self.runs:
             return
         run_id = self.chance.choice(self.runs[-5:])
