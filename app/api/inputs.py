@@ -33,6 +33,7 @@ _OF_A_RUN_THAT_IS_THERE = (
     "response_schema_violation",
     "agent_version_unavailable",
     "not_steerable",
+    "run_paused",
     "backend_unsupported",
 )
 

@@ -76,6 +76,7 @@ async def _look_at_run(desk: Desk, tenant: Tenant, thread_id: ThreadId, run_id: 
         elif (
             expired
             and record.status is RunStatus.WAITING
+            and not record.is_paused
             and can_go_on(await tickets.unsettled_of_run(connection, tenant, run_id))
         ):
             key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)

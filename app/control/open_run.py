@@ -53,6 +53,16 @@ async def resume_open_run(
             raise Conflict(
                 "agent_version_unavailable", f"{record.state.message}; only it can go on."
             )
+        case WaitingReason.MANUAL_PAUSE if not record.is_paused:
+            # Resumed, and not claimed yet: it reads them when it continues.
+            return await steer(transaction, record, messages), None
+        case WaitingReason.MANUAL_PAUSE:
+            raise Conflict(
+                "run_paused",
+                f"The run is paused. Resume it with POST /v1/runs/{record.id}/resume; a message with mode "
+                '"steer" is read when it goes on.',
+                run_id=record.id,
+            )
         case WaitingReason.CHILD_RUNS:
             raise Conflict(
                 "run_not_waiting",
@@ -77,6 +87,8 @@ async def resume_open_run(
         args_digest=None,
     )
     await answer(desk, principal, transaction, record, all_tickets, [request])
+    if record.is_paused:
+        return input_ids, None
     key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
     if deliver:
         await deliveries.enqueue(transaction.connection, key)

@@ -16,6 +16,7 @@ from typing import TypeAlias, assert_never
 from app.domain.ids import AgentId, AgentVersion, MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message, MessageRange
+from app.domain.pauses import Pause
 from app.domain.terminations import Outcome, Termination
 
 
@@ -49,6 +50,7 @@ LIFECYCLE = "__runtime.run_lifecycle"
 """Where a run's state says how it stands, for its continuations."""
 AWAITING_TASKS = "awaiting_tasks"
 AWAITING_CHILDREN = "awaiting_children"
+MANUAL_PAUSE = "manual_pause"
 LIMIT_REACHED = "limit_reached"
 _REASONS = {
     AWAITING_CHILDREN: WaitingReason.CHILD_RUNS,
@@ -59,7 +61,7 @@ _REASONS = {
     "suspended": WaitingReason.TOOL_PERMISSION,
     LIMIT_REACHED: WaitingReason.USER_INPUT,
     "rate_limit": WaitingReason.RATE_LIMIT,
-    "manual_pause": WaitingReason.MANUAL_PAUSE,
+    MANUAL_PAUSE: WaitingReason.MANUAL_PAUSE,
     "agent_version_unavailable": WaitingReason.AGENT_VERSION_UNAVAILABLE,
 }
 
@@ -218,6 +220,8 @@ class RunRecord:
     """Background tasks that haven't ended."""
     rolled_back_by: RunId | None = None
     """The run in whose favour this one is taken out of the conversation, once it has ended."""
+    pause: Pause | None = None
+    """The request that keeps it from executing, until a resume removes it."""
 
     @property
     def status(self) -> RunStatus:
@@ -226,6 +230,15 @@ class RunRecord:
     @property
     def is_done(self) -> bool:
         return isinstance(self.state, Done)
+
+    @property
+    def is_paused(self) -> bool:
+        """No worker executes it, and none will before a resume or a cancel."""
+        return (
+            self.pause is not None
+            and self.cancel_requested_at is None
+            and self.status in (RunStatus.CREATED, RunStatus.WAITING)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from app.domain.json_values import JsonObject
 from app.domain.limits import RAISED, USED, Used
 from app.domain.messages import LoggedMessage, Message
 from app.domain.redaction import Redact, unredacted
+from app.domain.pauses import NewPause
 from app.domain.rules import Rule
 from app.domain.runs import LIFECYCLE, Done, MessageOutput, RunRecord, Usage, Waiting
 from app.domain.tasks import NewTask
@@ -108,6 +109,10 @@ class ActiveRun:
     """Tasks that begin with the next commit."""
     unread_inputs: int = 0
     open_tasks: int = 0
+    is_paused: bool = False
+    """The run's row had a pause request at the last commit."""
+    new_pause: NewPause | None = None
+    """A plugin's pause, which the next commit writes."""
     budget: Budget = field(init=False)
     _began: datetime = field(init=False)
 
@@ -117,6 +122,7 @@ class ActiveRun:
         self.output = self.record.output
         self.unread_inputs = self.record.unread_inputs
         self.open_tasks = self.record.open_tasks
+        self.is_paused = self.record.pause is not None
         self.budget = Budget(self.record)
         self._began = self.clock.now()
         self._restore_state()
@@ -142,6 +148,11 @@ class ActiveRun:
     def is_fresh(self) -> bool:
         """Nothing of it has been saved yet."""
         return self.record.run_state is None
+
+    @property
+    def wants_pause(self) -> bool:
+        """Whether the run is to be suspended at the next step border."""
+        return self.is_paused or self.new_pause is not None
 
     @property
     def active_seconds(self) -> float:
@@ -251,6 +262,7 @@ class ActiveRun:
                 said=tuple(events),
                 owes_run_end=isinstance(state, Done) and self.agent.is_placeholder,
                 parent_run_id=self.record.lineage.parent_run_id,
+                pause=self.new_pause,
             )
         )
         if isinstance(answer, Saved):
@@ -259,6 +271,7 @@ class ActiveRun:
             self.next_seq += len(entries)
             self.output = made.output
             self.unfinished = None
+            self.new_pause = None
             self.steps = steps
             self.in_step = self.in_step and not completes_step
             self.thread_state = thread_state
@@ -270,6 +283,7 @@ class ActiveRun:
             self.starting = [*starting, *self.starting]
         if not isinstance(answer, DecidedMeanwhile):
             self.unread_inputs, self.open_tasks = answer.unread_inputs, answer.open_tasks
+            self.is_paused = answer.is_paused
         return answer
 
     def _taken_from_beside(self, state: Standing) -> Outcome:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import structlog
 
-from app.domain.checkpoints import CheckpointAnswer, DecidedMeanwhile, Saved
+from app.domain.checkpoints import CheckpointAnswer, Saved
 from app.domain.errors import PluginFailed
 from app.domain.events import AgentEvent
 from app.domain.finishes import finish_at_end, finish_at_rest
@@ -89,7 +89,7 @@ async def rest(
     calls: Sequence[CallState] = (),
     applied: Sequence[TicketKey] = (),
 ) -> bool:
-    """Wait for people; False, and nothing saved, when one has answered meanwhile."""
+    """Suspend the run; False, and nothing saved, when what it would wait for has come meanwhile."""
     waiting = Waiting(waiting_reason(message), message)
     answer = await run.save(
         messages,
@@ -101,7 +101,7 @@ async def rest(
         opened=opened,
         finish=finish_at_rest(run.record, waiting, [*still_open, *opened]),
     )
-    return not isinstance(answer, DecidedMeanwhile)
+    return isinstance(answer, Saved)
 
 
 async def come_to_rest(

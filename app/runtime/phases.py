@@ -14,6 +14,7 @@ from app.domain.ids import AgentId
 from app.domain.messages import LoggedMessage
 from app.domain.rules import Rule
 from app.domain.runs import RunRecord, Usage
+from app.domain.pauses import PLUGIN_PREFIX, NewPause
 from app.domain.terminations import Termination
 from app.runtime.agent import ResolvedAgent
 from app.runtime.context import ActiveRun
@@ -22,6 +23,7 @@ from app.runtime.plugins import (
     HandOff,
     Hook,
     HookView,
+    Pause,
     Phase,
     Request,
     Stop,
@@ -115,12 +117,24 @@ async def _asked(
         else:
             changed |= keys
             accepted += requests
+            _note_pause(run, hook, requests)
     _commit(run, phase, accepted)
     for hook in again:
         [requests] = await _answers([hook], _view(run, phase, at_hand))
         _commit(run, phase, requests)
         accepted += requests
+        _note_pause(run, hook, requests)
     return Asked(tuple(each for each in accepted if not isinstance(each, Change)))
+
+
+def _note_pause(run: HookedRun, hook: tuple[str, Hook], requests: Sequence[Request]) -> None:
+    """Let the next commit write a plugin's pause; the first one counts. A run that has ended can't pause."""
+    if not isinstance(run, ActiveRun):
+        return
+    plugin, _ = hook
+    for request in requests:
+        if isinstance(request, Pause) and not run.wants_pause:
+            run.new_pause = NewPause(PLUGIN_PREFIX + plugin, request.reason)
 
 
 def _view(run: HookedRun, phase: Phase, at_hand: dict[str, Any]) -> HookView:

@@ -15,6 +15,7 @@ from app.domain.terminations import TYPES_OF
 from app.domain.tickets import TicketKind, TicketStatus
 from app.storage.codec import run_of
 from app.storage.database import Connection, RawPool
+from app.storage.pauses import CLAIMABLE, NOT_PAUSED
 from app.storage.tables import runs, threads, tickets, workers
 
 
@@ -239,6 +240,7 @@ async def orphans(
         .where(
             runs.c.admitted,
             runs.c.status.in_((RunStatus.CREATED.value, RunStatus.RUNNING.value)),
+            CLAIMABLE,
             or_(runs.c.owner.is_(None) & settled, runs.c.owner.is_not(None) & ~alive),
         )
         .order_by(runs.c.updated_at)
@@ -270,6 +272,7 @@ async def unheard(connection: Connection, *, grace: float, limit: int) -> list[R
             tickets.c.updated_at < func.now() - timedelta(seconds=grace),
             runs.c.status == RunStatus.WAITING.value,
             runs.c.waiting_reason != WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
+            NOT_PAUSED,
             ~held,
         )
         .order_by(tickets.c.updated_at)
@@ -285,6 +288,22 @@ async def unread(connection: Connection, *, grace: float, limit: int) -> list[Ru
         .where(
             runs.c.waiting_reason == WaitingReason.BACKGROUND_TASKS.value,
             runs.c.unread_inputs > 0,
+            NOT_PAUSED,
+            runs.c.updated_at < func.now() - timedelta(seconds=grace),
+        )
+        .order_by(runs.c.updated_at)
+        .limit(limit),
+    )
+
+
+async def resumed(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
+    """Runs that still wait although their pause was removed `grace` ago; for the sweeper."""
+    return await _keys(
+        connection,
+        select(*_key_columns)
+        .where(
+            runs.c.waiting_reason == WaitingReason.MANUAL_PAUSE.value,
+            runs.c.pause_requested_at.is_(None),
             runs.c.updated_at < func.now() - timedelta(seconds=grace),
         )
         .order_by(runs.c.updated_at)
@@ -311,6 +330,7 @@ async def waiting_for_version(
         .where(
             runs.c.waiting_reason == WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
             runs.c.agent_version.in_(versions),
+            NOT_PAUSED,
         )
         .order_by(runs.c.updated_at)
         .limit(limit),
@@ -371,12 +391,13 @@ async def page(
 
 
 _STANDING = """
-SELECT r.status, r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
+SELECT r.status, r.pause_requested_at IS NULL AND (r.waiting_reason = 'manual_pause'
+    OR r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
     OR r.waiting_reason <> 'agent_version_unavailable' AND EXISTS (
     SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
         AND t.status IN ('decided', 'expired') AND t.applied_at IS NULL)
     AND NOT EXISTS (SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
-        AND t.status = 'open' AND t.kind = 'limit') AS has_answer
+        AND t.status = 'open' AND t.kind = 'limit')) AS has_answer
 FROM runs r WHERE r.tenant = $1 AND r.id = $2
 """
 
@@ -387,7 +408,7 @@ class Standing:
 
     status: RunStatus
     has_answer: bool
-    """Somebody has answered a ticket, or a task has reported, and a worker will use that."""
+    """A ticket was answered, a task has reported, or a pause was removed, and a worker will use that."""
 
     @property
     def rests(self) -> bool:

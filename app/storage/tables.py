@@ -206,6 +206,10 @@ runs = Table(
     Column("thread_state_before", JSONB(none_as_null=True)),
     # In line it stands where `events_from` says, unless it was given another run's place.
     Column("place", BigInteger),
+    # While `pause_requested_at` is set, the run isn't claimed, and suspends at its next step border.
+    Column("pause_requested_at", _time),
+    Column("pause_requested_by", Text),
+    Column("pause_reason", Text),
     PrimaryKeyConstraint("tenant", "id"),
     _belongs_to("threads", "thread_id"),
     _one_of("status", RunStatus),
@@ -257,6 +261,12 @@ runs = Table(
         "runs_waiting_for_version",
         "agent_version",
         postgresql_where=text("waiting_reason = 'agent_version_unavailable'"),
+    ),
+    # Runs that a resume has released and that no worker has claimed yet.
+    Index(
+        "runs_resumed",
+        "updated_at",
+        postgresql_where=text("waiting_reason = 'manual_pause' AND pause_requested_at IS NULL"),
     ),
     # What retention walks along, in the order in which runs have ended.
     Index("runs_finished", "finished_at", "tenant", "id", postgresql_where=text("status = 'done'")),

@@ -30,7 +30,7 @@ _OF_A_STEP = {
     "inference_complete",
     "step_end",
 }
-_UNCOUNTED_ENDS = {"agent_version_unavailable", "limit_reached"}
+_UNCOUNTED_ENDS = {"agent_version_unavailable", "limit_reached", "manual_pause"}
 """Why a run may wait that leaves a step to be begun again under its number."""
 _OF_AN_IDLE_END = {"tool_call_done", "state_snapshot", "run_finish"}
 
@@ -108,6 +108,9 @@ class _RunOrder:
         self._is_stateless = False
         self._inferred = False
         self._cancel_wished = False
+        self._is_paused = False
+        self._steps_since_pause = 0
+        self._waits_for_resume = False
         self._is_unsettled = False
         self._calls: dict[str, _Call] = {}
         self._asked: list[str] = []
@@ -129,6 +132,7 @@ class _RunOrder:
             self._idle_end(kind, event)
             return
         if kind == "run_start":
+            assert not self._waits_for_resume, "a paused run was executed"
             assert self._phase is _Phase.AT_REST, "run_start within an activation"
             self._phase = _Phase.ACTIVE
         assert self._phase is _Phase.ACTIVE, f"{kind} outside an activation"
@@ -182,6 +186,14 @@ class _RunOrder:
             case "cancel_requested":
                 assert not self._cancel_wished, "a second wish to cancel"
                 self._cancel_wished = True
+                self._waits_for_resume = False
+            case "pause_requested":
+                assert not self._is_paused, "a second pause"
+                self._is_paused = True
+                self._steps_since_pause = 0
+            case "pause_ended":
+                assert self._is_paused, "a pause ended that wasn't there"
+                self._is_paused = self._waits_for_resume = False
             case "ticket_opened":
                 ticket = event["ticket"]
                 assert ticket["id"] not in self._tickets, "a ticket opened twice"
@@ -210,6 +222,8 @@ class _RunOrder:
             self._end(event)
         assert suspended == (waiting is not None), "what finish?"
         assert suspended or event.get("result") is not None, "an end without a result"
+        if waiting is not None and waiting["reason"] == "manual_pause":
+            assert self._is_paused, "paused without a request"
         rests_for = set() if waiting is None else {waiting.get("reason"), waiting.get("message")}
         if "agent_version_unavailable" not in rests_for:
             assert self._last == "state_snapshot", "no state before the finish"
@@ -222,6 +236,7 @@ class _RunOrder:
             still_open = {id for id, status in self._tickets.items() if status == "open"}
             # An answer that came before the finish was numbered first, and is seen before it.
             assert {ticket["id"] for ticket in waiting["tickets"]} == still_open, "which tickets?"
+        self._waits_for_resume = self._is_paused and not self._cancel_wished
         self._phase = _Phase.AT_REST if suspended else _Phase.OVER
         self._is_stateless = False
 
@@ -233,6 +248,8 @@ class _RunOrder:
         number = event["step"]
         again = self._may_repeat and number == self._completed
         assert number == self._completed + 1 or again, f"step {number} after {self._completed}"
+        self._steps_since_pause += self._is_paused
+        assert self._steps_since_pause <= 1, "a paused run went beyond a step border"
         self._step = number
         self._inferred = again and bool(self._calls)
         assert again or not self._is_unsettled, "a call without result"

@@ -21,6 +21,7 @@ DONE_1 = ["tool_call_done 1 c1", "state_snapshot 1", "step_end 1"]
 STEP_2 = ["step_start 2", "text_delta 2", "inference_complete 2", "state_snapshot 2", "step_end 2"]
 FINISH = ["state_snapshot", "run_finish"]
 ASKED_1 = ["tool_call_done 1 c1 suspended", "ticket_opened c1", "state_snapshot 1", "step_end 1"]
+PAUSED = ["state_snapshot", "run_finish suspended paused"]
 SUSPENDED = ["state_snapshot", "run_finish suspended c1"]
 TWO_CALLS = [*STEP_1[:-1], "tool_call_start 1 c2", "tool_call_ready 1 c2", STEP_1[-1]]
 WHOLE = [*START, *STEP_1, *DONE_1, *STEP_2, *FINISH]
@@ -46,6 +47,8 @@ def _event(seq: int, kind: str, *rest: str) -> Event:
             waiting = {"reason": "tool_permission", "tickets": [{"id": word} for word in words]}
             if words == ["no_agent"]:
                 waiting = {"reason": "agent_version_unavailable", "tickets": []}
+            if words == ["paused"]:
+                waiting = {"reason": "manual_pause", "tickets": []}
             return {**event, "termination": {"type": "suspended"}, "waiting": waiting}
         case "run_finish":
             return {**event, "termination": {"type": name or "natural_end"}, "result": RESULT}
@@ -73,6 +76,12 @@ def _event(seq: int, kind: str, *rest: str) -> Event:
         ["run_created", "cancel_requested", *IDLE_END],
         [*WAITS, "cancel_requested", "tool_call_done c1 failed", *IDLE_END],
         [*LEFT_OPEN, "cancel_requested", "tool_call_done c1 failed", *IDLE_END],
+        [*START, "pause_requested", *STEP_1, *DONE_1, *PAUSED, "pause_ended", "run_start"]
+        + [*STEP_2, *FINISH],
+        [*START, "pause_requested", "step_start 1", "stream_reset 1", "step_end 1", *PAUSED]
+        + ["pause_ended", "run_start", *STEP_1, *DONE_1, *STEP_2, *FINISH],
+        [*START, "pause_requested", "step_start 1", "stream_reset 1", "step_end 1", *PAUSED]
+        + ["cancel_requested", *IDLE_END],
         [*START, "step_start 1", "tool_call_start 1 c1", "cancel_requested", "state_snapshot 1"]
         + ["step_end 1", "state_snapshot", "run_finish cancelled"],
         [*START, *STEP_1, "step_end 1", "run_finish suspended no_agent", "run_start"]
@@ -135,6 +144,17 @@ def test_sound_histories_pass(words: list[str]) -> None:
         ("calls without a result", [*START, *STEP_1, *DONE_1[1:], *FINISH]),
         ("ended without the state", [*START, *STEP_1, *DONE_1[::2], *STEP_2]),
         ("came first", [*START, *TWO_CALLS, "tool_call_done 1 c2", "tool_call_done 1 c1"]),
+        ("a second pause", [*START, "pause_requested", "pause_requested"]),
+        ("that wasn't there", [*START, "pause_ended"]),
+        ("without a request", [*START, *STEP_1, *DONE_1, *PAUSED]),
+        (
+            "a paused run was executed",
+            [*START, "pause_requested", *STEP_1, *DONE_1, *PAUSED, "run_start"],
+        ),
+        (
+            "beyond a step border",
+            [*START, "pause_requested", *STEP_1, *DONE_1, *STEP_2],
+        ),
         ("a second wish", [*START, "cancel_requested", "cancel_requested"]),
     ],
 )

@@ -17,6 +17,7 @@ from app.control.retry import VersionOfAgent
 from app.domain.identity import session_id
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
+from app.domain.pauses import Pause
 from app.domain.runs import Done, RunRecord, Waiting
 from app.domain.terminations import outcome, termination_to_json
 from app.domain.ticket_terms import OnExpiry
@@ -160,6 +161,14 @@ class OutputOut(Answer):
     message_ids: list[str]
 
 
+class PauseOut(Answer):
+    """Who has paused the run, and why."""
+
+    requested_at: Time
+    requested_by: str
+    reason: str | None
+
+
 class RunOut(Answer):
     """A run as it stands now."""
 
@@ -178,6 +187,10 @@ class RunOut(Answer):
     )
     final_output: str | None
     cancel_requested_at: Time | None
+    pause: PauseOut | None = Field(
+        description="The pause request of a run that hasn't ended. A run that executes suspends at its "
+        "next step border; one that waits isn't executed before it is resumed."
+    )
     rolled_back_by: str | None = Field(
         description="The run that was started in its place. Once this one is done, what it has added "
         "to the conversation doesn't count any more; what its tools have done stays done."
@@ -220,6 +233,7 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         waiting=_waiting(view, record, state) if isinstance(state, Waiting) else None,
         final_output=None if done is None else done.final_output,
         cancel_requested_at=record.cancel_requested_at,
+        pause=None if done is not None or record.pause is None else _pause_out(record.pause),
         rolled_back_by=record.rolled_back_by,
         request=dict(record.request),
         input=None
@@ -249,6 +263,12 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         finished_at=None if done is None else done.finished_at,
         updated_at=record.updated_at,
         state=dict(record.run_state or {}) if with_state else None,
+    )
+
+
+def _pause_out(pause: Pause) -> PauseOut:
+    return PauseOut(
+        requested_at=pause.requested_at, requested_by=pause.requested_by, reason=pause.reason
     )
 
 
@@ -287,6 +307,10 @@ class DecidedOut(Answer):
 
 
 class CancelIn(Request):
+    reason: Str | None = Field(None, max_length=2000)
+
+
+class PauseIn(Request):
     reason: Str | None = Field(None, max_length=2000)
 
 
