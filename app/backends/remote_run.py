@@ -19,10 +19,12 @@ from app.domain.checkpoints import (
 from app.domain.events import AgentEvent, RunFinish, StepEnd
 from app.domain.ids import MessageId, RunId, TicketKey
 from app.domain.json_values import Json, JsonObject
+from app.domain.message_input import inferred_input
 from app.domain.messages import LoggedMessage, Message
 from app.domain.runs import (
     LIFECYCLE,
     Done,
+    MessageInput,
     MessageOutput,
     RunRecord,
 )
@@ -96,6 +98,9 @@ class RemoteRun:
     thread_state: JsonObject = field(default_factory=dict)
     steps: int = 0
     in_step: bool = False
+    input: MessageInput | None = field(init=False)
+    inferred_input: MessageInput | None = None
+    """The input, until the run's row has it."""
     output: MessageOutput = field(default_factory=MessageOutput)
     tickets: list[Ticket] = field(default_factory=list)
     unread_inputs: int = 0
@@ -112,6 +117,10 @@ class RemoteRun:
     def __post_init__(self) -> None:
         record = self.record
         self.steps, self.output = record.steps, record.output
+        self.input = record.input
+        if self.input is None or self.input.range is None:
+            self.input = inferred_input(record.request, self.log, record.id)
+            self.inferred_input = self.input
         self.unread_inputs = record.unread_inputs
         self.tickets = list(self.start.tickets)
         self._began = self.clock.now()
@@ -126,7 +135,7 @@ class RemoteRun:
 
     def _nothing_told(self) -> int:
         """A new run is about its input; what was said on the thread before isn't news."""
-        consumed = self.record.input
+        consumed = self.input
         return 0 if consumed is None or consumed.range is None else consumed.range.from_seq - 1
 
     @property
@@ -173,7 +182,7 @@ class RemoteRun:
         made = materialize_output(
             entries,
             run_id=record.id,
-            input=record.input,
+            input=self.input,
             previous=self.output,
             step_count=self.steps + 1,
         )
@@ -194,6 +203,7 @@ class RemoteRun:
                 next_seq=self.next_seq,
                 messages=tuple(entry.message for entry in made.messages),
                 output=made.output,
+                inferred_input=self.inferred_input,
                 state=state,
                 steps=steps,
                 usage=record.usage,
@@ -211,6 +221,7 @@ class RemoteRun:
             self.log.extend(made.messages)
             self.next_seq += len(entries)
             self.output, self.steps = made.output, steps
+            self.inferred_input = None
             self.in_step = self.in_step and not completes_step
             self.thread_state = thread_state
             self._revision += 1

@@ -54,6 +54,8 @@ def is_hot(checkpoint: Checkpoint) -> bool:
     """Whether the one-statement way may be tried: nothing is opened, no end but the usual one."""
     if checkpoint.opened or checkpoint.void or checkpoint.tasks or checkpoint.tells_remote:
         return False
+    if checkpoint.inferred_input is not None:
+        return False
     match checkpoint.state:
         case Running():
             return True
