@@ -110,6 +110,10 @@ class RemoteRun:
     turn: str | None = None
     """The turn that the remote has accepted last."""
     binding: JsonObject | None = None
+    answers_in_turn: list[Message] = field(default_factory=list)
+    """What people have answered the remote in the open turn; the log gets it with the turn's end."""
+    streamed: list[str] = field(default_factory=list)
+    """Pieces of text that the open turn has streamed, and no `stream_reset` has voided."""
     _revision: int = 0
     _active_before: float = 0.0
     _began: datetime = field(init=False)
@@ -223,6 +227,8 @@ class RemoteRun:
             self.output, self.steps = made.output, steps
             self.inferred_input = None
             self.in_step = self.in_step and not completes_step
+            if completes_step:
+                self.answers_in_turn, self.streamed = [], []
             self.thread_state = thread_state
             self._revision += 1
             settled = {*applied, *void}
