@@ -31,6 +31,7 @@ from app.domain.runs import (
 from app.domain.tickets import Ticket
 from app.runtime.cancellation import Interruption
 from app.runtime.context import Start, state_snapshot
+from app.runtime.handoff import with_agent_at_work
 from app.runtime.lifecycle import EXECUTING, Standing, lifecycle
 from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents
 
@@ -238,10 +239,11 @@ class RemoteRun:
         return answer
 
     def _thread_state(self) -> JsonObject:
+        thread_state = with_agent_at_work(self.thread_state, self.spec)
         if self.binding is None:
-            return self.thread_state
-        contexts = {**self.thread_state.get(CONTEXTS, {}), self.target: self.binding}
-        return {**self.thread_state, CONTEXTS: contexts}
+            return thread_state
+        contexts = {**thread_state.get(CONTEXTS, {}), self.target: self.binding}
+        return {**thread_state, CONTEXTS: contexts}
 
     def _run_state(self, state: Standing, reason: str | None, steps: int) -> dict[str, Any]:
         """What continuations of this run find."""

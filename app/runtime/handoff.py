@@ -5,6 +5,7 @@ version, and changes only when that agent takes over. So a hand-off that fails l
 was, and the thread's next run begins with the agent at work when its start names none.
 """
 
+from app.domain.agents import AgentSpec
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import JsonObject
 from app.domain.terminations import Blocked
@@ -34,6 +35,15 @@ def agent_at_work(thread_state: JsonObject) -> tuple[AgentId, AgentVersion] | No
     if remembered is None or remembered.get("version") is None:
         return None
     return AgentId(remembered["agent_id"]), AgentVersion(remembered["version"])
+
+
+def with_agent_at_work(thread_state: JsonObject, agent: AgentSpec) -> JsonObject:
+    """The thread's state while an agent executes a run that was started with it. Without an earlier
+    hand-off the thread's latest run names the agent, and the state stays as it is."""
+    if thread_state.get(ACTIVE_AGENT.name) is None:
+        return thread_state
+    at_work = {"agent_id": agent.id, "version": agent.version}
+    return {**thread_state, ACTIVE_AGENT.name: at_work}
 
 
 def take_up_work(run: ActiveRun) -> None:

@@ -196,6 +196,21 @@ async def test_a_failed_hand_off_leaves_the_thread_with_the_agent_that_took_over
         assert (await second.now()).agent_id == "expert"
 
 
+async def test_after_a_run_of_a_remote_agent_the_thread_has_that_agent(database_url: str) -> None:
+    """Also where an earlier run of the thread was handed to another one."""
+    echo, desk = Echo(), Desk()
+    script = in_order(turn(desk.probe.call("c1")), turn("by the expert"))
+    catalog = joined(desk.catalog, echo.catalog)
+    async with replica(database_url, catalog, script, backends=echo.backends) as house:
+        first = await house.start()
+        await first.finished()
+        for named in ("remote", ""):
+            house.starts_with = AgentId(named)
+            run = await house.start("say hello", thread_id=first.thread_id)
+            await run.finished()
+            assert (await run.now()).agent_id == "remote"
+
+
 async def test_a_request_left_in_the_thread_by_an_older_release_names_no_agent(
     database_url: str,
 ) -> None:
