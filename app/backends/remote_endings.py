@@ -20,7 +20,7 @@ from app.domain.control_events import TicketOpened, TicketVoid
 from app.domain.finishes import finish_at_end, finish_at_rest
 from app.domain.ids import TicketKey
 from app.domain.json_values import Json, JsonObject
-from app.domain.messages import Message
+from app.domain.messages import CutShort, Message, Role, Text
 from app.domain.runs import Done, Waiting, waiting_reason
 from app.domain.terminations import Cancelled, Failed, Stopped, Termination
 from app.domain.tickets import Ticket, TicketStatus, ticket_to_json
@@ -111,14 +111,19 @@ async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> Finished | None
 async def end(
     run: RemoteRun, termination: Termination, *, applied: Sequence[TicketKey] = ()
 ) -> Finished:
-    """Finish without another word of the remote's; the response is what it has said last. A follow-up
-    tells the remote, so that its server doesn't delay the end."""
+    """Finish without waiting for the remote, and keep what it has streamed of the open turn as a message
+    that was cut short. A follow-up tells the remote of the end, so that its server can't delay a cancel."""
     termination = _without_secrets(run, termination)
     kept = durable(status_of_termination(termination), termination)
-    response = last_words(run.record, run.log)
+    streamed = "".join(run.streamed)
+    messages = list(run.answers_in_turn)
+    if streamed:
+        messages.append(_cut_short(run, streamed, termination))
+    response = streamed or last_words(run.record, run.log)
     shown = {"response": response, "status": kept.label, "status_reason": kept.reason}
     answered = [ticket.key for ticket in run.tickets if ticket.status is not TicketStatus.OPEN]
     await run.save(
+        messages,
         state=Done(termination, run.clock.now(), response or None),
         reason=kept.reason,
         completes_step=run.in_step,
@@ -127,6 +132,19 @@ async def end(
         finish=finish_at_end(run.record, termination, shown),
     )
     return Finished(termination)
+
+
+def _cut_short(run: RemoteRun, text: str, termination: Termination) -> Message:
+    match termination:
+        case Cancelled():
+            reason = CutShort.CANCELLED
+        case Stopped():
+            reason = CutShort.STOPPED
+        case _:
+            reason = CutShort.FAILED
+    return Message(
+        id=run.new_message_id(), role=Role.ASSISTANT, content=(Text(text),), cut_short=reason
+    )
 
 
 async def wait_on(run: RemoteRun, still_open: Sequence[Ticket]) -> bool:

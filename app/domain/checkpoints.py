@@ -44,6 +44,8 @@ class Checkpoint:
     steps: int
     usage: Usage
     run_state: JsonObject
+    inferred_input: MessageInput | None = None
+    """The run's input, where its row names none yet."""
     thread_state: JsonObject | None = None
     """What the thread remembers from now on; None when that hasn't changed."""
     calls: tuple[CallState, ...] = ()

@@ -163,6 +163,15 @@ class NewRun:
     """The part of the log that it is about, when it brings no messages of its own."""
 
 
+TRANSPORT_REQUEST_ID = "transport_request_id"
+"""Under which a run's request keeps the id that its client gave the HTTP request."""
+
+
+def transport_in_request(request_id: str | None) -> JsonObject:
+    """What a run's request keeps of the HTTP request that started it."""
+    return {} if request_id is None else {TRANSPORT_REQUEST_ID: request_id}
+
+
 @dataclass(frozen=True, slots=True)
 class MessageOutput:
     """The part of the log that a run has written: the hull of its messages, and their ids."""
@@ -226,6 +235,12 @@ class RunRecord:
     @property
     def status(self) -> RunStatus:
         return status_of(self.state)
+
+    @property
+    def transport_request_id(self) -> str | None:
+        """The client's id of the HTTP request that started the run."""
+        found: str | None = self.request.get(TRANSPORT_REQUEST_ID)
+        return found
 
     @property
     def is_done(self) -> bool:

@@ -20,11 +20,12 @@ from app.domain.events import AgentEvent, RunFinish, StateSnapshot, StepEnd
 from app.domain.ids import AgentId, CallId, MessageId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.limits import RAISED, USED, Used
+from app.domain.message_input import inferred_input
 from app.domain.messages import LoggedMessage, Message
 from app.domain.redaction import Redact, unredacted
 from app.domain.pauses import NewPause
 from app.domain.rules import Rule
-from app.domain.runs import LIFECYCLE, Done, MessageOutput, RunRecord, Usage, Waiting
+from app.domain.runs import LIFECYCLE, Done, MessageInput, MessageOutput, RunRecord, Usage, Waiting
 from app.domain.tasks import NewTask
 from app.domain.terminations import status_reason
 from app.domain.tickets import Ticket
@@ -97,6 +98,9 @@ class ActiveRun:
     in_step: bool = False
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
+    input: MessageInput | None = field(init=False)
+    inferred_input: MessageInput | None = None
+    """The input, until the run's row has it."""
     output: MessageOutput = field(default_factory=MessageOutput)
     tickets: list[Ticket] = field(default_factory=list)
     """Open ones, and answered ones that haven't been applied, as far as is known here."""
@@ -120,6 +124,10 @@ class ActiveRun:
         self.steps = self.record.steps
         self.usage = self.record.usage
         self.output = self.record.output
+        self.input = self.record.input
+        if self.input is None or self.input.range is None:
+            self.input = inferred_input(self.record.request, self.log, self.record.id)
+            self.inferred_input = self.input
         self.unread_inputs = self.record.unread_inputs
         self.open_tasks = self.record.open_tasks
         self.is_paused = self.record.pause is not None
@@ -223,7 +231,7 @@ class ActiveRun:
         made = materialize_output(
             entries,
             run_id=self.record.id,
-            input=self.record.input,
+            input=self.input,
             previous=self.output,
             step_count=self.step_index + 1,
         )
@@ -249,6 +257,7 @@ class ActiveRun:
                 next_seq=self.next_seq,
                 messages=tuple(entry.message for entry in made.messages),
                 output=made.output,
+                inferred_input=self.inferred_input,
                 state=state,
                 steps=steps,
                 usage=usage,
@@ -270,6 +279,7 @@ class ActiveRun:
             self.log.extend(made.messages)
             self.next_seq += len(entries)
             self.output = made.output
+            self.inferred_input = None
             self.unfinished = None
             self.new_pause = None
             self.steps = steps

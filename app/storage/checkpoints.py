@@ -60,6 +60,8 @@ def is_hot(checkpoint: Checkpoint) -> bool:
         return False
     if checkpoint.pause is not None:
         return False
+    if checkpoint.inferred_input is not None:
+        return False
     match checkpoint.state:
         case Running():
             return True

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.domain.checkpoints import materialize_output
+from app.domain.identity import waits_since
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Role, message_to_json
 from app.domain.runs import LIFECYCLE, Created, Done, MessageOutput, Running, RunRecord, Waiting
@@ -92,7 +93,7 @@ def _check_end(rows: Rows) -> None:
             still_open = [
                 one for one in waiting["tickets"] if one["id"] in _keys(rows.open_tickets)
             ]
-            at_rest = waiting_to_json(reason, message, rows.open_tickets, record.dispatch_id)
+            at_rest = waiting_to_json(reason, message, rows.open_tickets, waits_since(record))
             assert still_open == at_rest["tickets"], "waits for other tickets than it said"
         case Done(termination, _, final_output):
             finish = said[-1]

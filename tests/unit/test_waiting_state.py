@@ -92,7 +92,7 @@ def test_waiting_ticket_falls_back_to_tool_call_id_without_suspension_id(
     suspension_id: str | None,
 ) -> None:
     ticket = ticket_of(suspended_call("call-7"), asking(suspension_id))
-    shown = waiting_to_json(WaitingReason.TOOL_PERMISSION, "suspended", [ticket], None)
+    shown = waiting_to_json(WaitingReason.TOOL_PERMISSION, "suspended", [ticket], "dispatch-1")
     assert shown["ticket_ids"] == ["call-7"]
     assert shown["tickets"][0]["tool_call_id"] == "call-7"
 

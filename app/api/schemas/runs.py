@@ -14,7 +14,7 @@ from app.api.schemas.tickets import DecisionResultOut, TicketOut
 from app.control.new_runs import IfThreadMissing, OnActive
 from app.control.reading import RunView
 from app.control.retry import VersionOfAgent
-from app.domain.identity import session_id
+from app.domain.identity import session_id, waits_since
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
 from app.domain.pauses import Pause
@@ -208,6 +208,9 @@ class RunOut(Answer):
     attempt: int
     dispatch_id: str | None
     session_id: str = Field(description="The attempt that executes it, or did last.")
+    transport_request_id: str | None = Field(
+        description="`X-Request-Id` of the request that started it."
+    )
     created_at: Time
     started_at: Time | None
     finished_at: Time | None
@@ -258,6 +261,7 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         attempt=record.attempt,
         dispatch_id=record.dispatch_id,
         session_id=session_id(record),
+        transport_request_id=record.transport_request_id,
         created_at=record.created_at,
         started_at=record.started_at,
         finished_at=None if done is None else done.finished_at,
@@ -274,7 +278,7 @@ def _pause_out(pause: Pause) -> PauseOut:
 
 def _waiting(view: RunView | RunRecord, record: RunRecord, state: Waiting) -> dict[str, Any]:
     tickets = view.open_tickets if isinstance(view, RunView) else ()
-    body = waiting_to_json(state.reason, state.message, tickets, record.dispatch_id)
+    body = waiting_to_json(state.reason, state.message, tickets, waits_since(record))
     if not isinstance(view, RunView):
         # Nobody has looked for tickets, which isn't the same as that there are none.
         return {key: body[key] for key in ("reason", "message", "since_dispatch_id")}
