@@ -14,11 +14,12 @@ from app.domain.errors import AnsweredBefore
 from app.domain.idempotency import KeptAnswer
 from app.domain.ids import RunId
 from app.domain.runs import RunStatus
-from app.transport.deps import DeskDep, LongPollsDep, PrincipalDep, WorkerDep
+from app.transport.access import AuthorizedRoute, MayWrite
+from app.transport.deps import DeskDep, LongPollsDep, WorkerDep
 from app.transport.refusals import refusals
 from app.transport.repetitions import REPLAYED, KeyDep
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 
 
 @router.post(
@@ -33,7 +34,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 async def pause_a_run(
     run_id: Uuid,
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     polls: LongPollsDep,
     response: Response,
     key: KeyDep,
@@ -63,7 +64,7 @@ async def pause_a_run(
 
 @router.post("/{run_id}/resume", responses=refusals("run_not_found", "run_finished"))
 async def resume_a_paused_run(
-    run_id: Uuid, desk: DeskDep, worker: WorkerDep, principal: PrincipalDep, key: KeyDep
+    run_id: Uuid, desk: DeskDep, worker: WorkerDep, principal: MayWrite, key: KeyDep
 ) -> RunOut:
     """Remove a run's pause. The run continues from where it was suspended."""
     once = None if key is None else Once(key, _as_resumed)

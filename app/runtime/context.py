@@ -22,8 +22,8 @@ from app.domain.json_values import JsonObject
 from app.domain.limits import RAISED, USED, Used
 from app.domain.message_input import inferred_input
 from app.domain.messages import LoggedMessage, Message
-from app.domain.redaction import Redact, unredacted
 from app.domain.pauses import NewPause
+from app.domain.redaction import Redact, unredacted
 from app.domain.rules import Rule
 from app.domain.runs import LIFECYCLE, Done, MessageInput, MessageOutput, RunRecord, Usage, Waiting
 from app.domain.tasks import NewTask

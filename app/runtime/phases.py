@@ -12,9 +12,9 @@ from typing import Any, Protocol, TypeVar
 from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
 from app.domain.messages import LoggedMessage
+from app.domain.pauses import PLUGIN_PREFIX, NewPause
 from app.domain.rules import Rule
 from app.domain.runs import RunRecord, Usage
-from app.domain.pauses import PLUGIN_PREFIX, NewPause
 from app.domain.terminations import Termination
 from app.runtime.agent import ResolvedAgent
 from app.runtime.context import ActiveRun
