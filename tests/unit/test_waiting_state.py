@@ -122,7 +122,7 @@ def test_tickets_are_listed_by_call_and_then_by_name() -> None:
     a_late = ticket_of(suspended_call("call-a"), asking("z"))
     a_early = ticket_of(suspended_call("call-a"), asking("y"))
     shown = waiting_to_json(
-        WaitingReason.TOOL_PERMISSION, "suspended", [b, a_late, a_early], "since"
+        WaitingReason.TOOL_PERMISSION, "suspended", [b, a_late, a_early], "dispatch-1"
     )
     assert shown["ticket_ids"] == ["y", "z", "1"]
 
