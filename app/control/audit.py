@@ -66,7 +66,7 @@ async def export(
             cases = await _cases(connection, principal, found)
         if cases:
             yield cases
-        if len(found) < PAGE:
+        if not found.has_more:
             return
         after = found[-1].created_at, found[-1].key
 

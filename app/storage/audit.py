@@ -11,9 +11,11 @@ from sqlalchemy import exists, or_, select, tuple_
 from app.domain.control_events import TicketDecided, TicketExpired
 from app.domain.events import ToolCallDone, ToolCallResumed
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
+from app.domain.slices import Slice
 from app.domain.tickets import Ticket
 from app.domain.times import Period
 from app.storage.database import Connection
+from app.storage.page_rows import page_rows
 from app.storage.tables import decisions, events, tickets
 from app.storage.tickets import ticket_of, with_winner
 
@@ -42,7 +44,7 @@ async def page(
     *,
     after: tuple[datetime, TicketKey] | None,
     limit: int,
-) -> list[Ticket]:
+) -> Slice[Ticket]:
     """Tickets about which something has happened in a period, oldest first."""
     conditions = [tickets.c.tenant == tenant, tickets.c.created_at < period.end]
     if period.begin is not None:
@@ -61,11 +63,14 @@ async def page(
         )
     if after is not None:
         conditions.append(tuple_(tickets.c.created_at, tickets.c.id) > after)
-    statement = (
-        with_winner().where(*conditions).order_by(tickets.c.created_at, tickets.c.id).limit(limit)
+    return await page_rows(
+        connection,
+        with_winner().where(*conditions),
+        ticket_of,
+        by=("created_at", "id"),
+        descending=False,
+        limit=limit,
     )
-    rows = await connection.execute(statement)
-    return [ticket_of(row) for row in rows.mappings()]
 
 
 async def told(

@@ -10,8 +10,10 @@ from sqlalchemy import cast, insert, select
 
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.messages import LoggedMessage, Message, Visibility
-from app.storage.codec import message_columns, message_of, parsed
+from app.domain.slices import Slice
+from app.storage.codec import Row, message_columns, message_of, parsed
 from app.storage.database import Connection, RawPool
+from app.storage.page_rows import page_rows
 from app.storage.tables import messages, rollbacks
 
 _HISTORY = """
@@ -89,7 +91,7 @@ async def page(
     visibility: Visibility | None,
     limit: int,
     with_rolled_back: bool = False,
-) -> list[LoggedMessage]:
+) -> Slice[LoggedMessage]:
     """A stretch of the log between two places, both excluded; all visibilities unless one is named."""
     statement = (
         select(messages, rollbacks.c.by_run_id)
@@ -106,9 +108,13 @@ async def page(
         statement = statement.where(messages.c.produced_by_run == run_id)
     if visibility is not None:
         statement = statement.where(messages.c.visibility == visibility.value)
-    order = messages.c.seq.desc() if descending else messages.c.seq.asc()
-    rows = await connection.execute(statement.order_by(order).limit(limit))
-    return [replace(message_of(row), rolled_back_by=row["by_run_id"]) for row in rows.mappings()]
+    return await page_rows(
+        connection, statement, _listed, by=("seq",), descending=descending, limit=limit
+    )
+
+
+def _listed(row: Row) -> LoggedMessage:
+    return replace(message_of(row), rolled_back_by=row["by_run_id"])
 
 
 _is_within = (

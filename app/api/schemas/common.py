@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Generic, Self, TypeVar
 
@@ -20,6 +20,7 @@ from pydantic import (
 
 from app.domain.ids import canonical_uuid
 from app.domain.json_values import is_unicode
+from app.domain.slices import Slice
 from app.domain.times import wire_time
 
 T = TypeVar("T")
@@ -122,7 +123,8 @@ Time = Annotated[datetime, PlainSerializer(wire_time, return_type=str)]
 
 
 class Page(Answer, Generic[T]):
-    """A part of a list. Ask for the next with `?cursor=`, as long as `has_more`."""
+    """A part of a list. Ask for the next with `?cursor=`, as long as `has_more`. It ends before `limit` where
+    its items are large."""
 
     items: list[T]
     next_cursor: str | None
@@ -131,19 +133,15 @@ class Page(Answer, Generic[T]):
     @classmethod
     def of(
         cls,
-        found: Sequence[Row],
-        limit: int,
+        found: Slice[Row],
         *,
         show: Callable[[Row], T],
         cursor: Callable[[Row], str],
     ) -> Self:
-        """The page out of rows of which one more was asked for than it shows."""
-        shown = found[:limit]
-        has_more = len(found) > limit
         return cls(
-            items=[show(row) for row in shown],
-            next_cursor=cursor(shown[-1]) if has_more else None,
-            has_more=has_more,
+            items=[show(row) for row in found],
+            next_cursor=cursor(found[-1]) if found.has_more else None,
+            has_more=found.has_more,
         )
 
 
