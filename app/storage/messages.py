@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sqlalchemy import cast, insert, select
 
+from app.clock import give_way
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.messages import LoggedMessage, Message, Visibility
 from app.domain.slices import Slice
@@ -15,6 +16,9 @@ from app.storage.codec import Row, message_columns, message_of, parsed
 from app.storage.database import Connection, RawPool
 from app.storage.page_rows import page_rows
 from app.storage.tables import messages, rollbacks
+
+SLICE_OF_HISTORY = 250_000
+"""Bytes, roughly, that are decoded without a pause."""
 
 _HISTORY = """
 SELECT seq, message_id, role, visibility, content, tool_calls, tool_call_id, produced_by_run,
@@ -27,8 +31,19 @@ ORDER BY seq
 
 
 async def history(pool: RawPool, tenant: Tenant, thread_id: ThreadId) -> list[LoggedMessage]:
-    """The whole log as it counts, for the run that is about to continue it."""
-    return [message_of(row) for row in await pool.fetch(_HISTORY, tenant, thread_id)]
+    """The whole log as it counts, for the run that is about to continue it.
+
+    A log may be long: other tasks of the loop get their turn while it is decoded.
+    """
+    log: list[LoggedMessage] = []
+    decoded = 0
+    for row in await pool.fetch(_HISTORY, tenant, thread_id):
+        log.append(message_of(row))
+        decoded += 500 + len(row["content"])
+        if decoded > SLICE_OF_HISTORY:
+            decoded = 0
+            await give_way()
+    return log
 
 
 async def append(
