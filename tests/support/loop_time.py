@@ -135,4 +135,17 @@ def _exchange(port: int, request: bytes) -> Reply:
             while piece := connection.recv(1 << 20):
                 pieces.append(piece)
     head, _, content = b"".join(pieces).partition(b"\r\n\r\n")
+    if b"transfer-encoding: chunked" in head.lower():
+        content = b"".join(_chunks(content))
     return Reply(int(head.split(b" ", 2)[1]), content)
+
+
+def _chunks(content: bytes) -> Iterator[bytes]:
+    place = 0
+    while True:
+        end = content.index(b"\r\n", place)
+        size = int(content[place:end], 16)
+        if size == 0:
+            return
+        yield content[end + 2 : end + 2 + size]
+        place = end + 2 + size + 2
