@@ -104,4 +104,6 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     ):
         app.include_router(face.router, dependencies=strictly)
     app.include_router(health.router)
+    # Built here: the first client to ask for the document would hold all others up.
+    app.openapi()
     return app

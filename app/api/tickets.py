@@ -69,11 +69,10 @@ async def list_tickets(
         principal,
         wanted,
         before=None if place is None else (place[0], TicketKey(place[1])),
-        limit=limit + 1,
+        limit=limit,
     )
     return Page[TicketOut].of(
         found,
-        limit,
         show=ticket_out,
         cursor=lambda ticket: cursors.encode(query, ticket.created_at, ticket.key),
     )

@@ -21,6 +21,8 @@ decision_columns = (
     decisions.c.at.label("d_at"),
 )
 
+DECISION_NAMES = tuple(column.name for column in decision_columns)
+
 
 def decision_of(row: Row) -> Decision:
     action = Action(row["d_action"])

@@ -11,10 +11,12 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject, storable
 from app.domain.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
+from app.domain.slices import Slice
 from app.domain.terminations import TYPES_OF
 from app.domain.tickets import TicketKind, TicketStatus
 from app.storage.codec import run_of
 from app.storage.database import Connection, RawPool
+from app.storage.page_rows import page_rows
 from app.storage.pauses import CLAIMABLE, NOT_PAUSED
 from app.storage.tables import runs, threads, tickets, workers
 
@@ -355,7 +357,7 @@ async def page(
     *,
     before: tuple[datetime, RunId] | None,
     limit: int,
-) -> list[RunRecord]:
+) -> Slice[RunRecord]:
     """Runs, newest first, before a place in that order. Never loads a message body."""
     conditions: list[ColumnElement[bool]] = [runs.c.tenant == tenant]
     if wanted.thread_id is not None:
@@ -380,14 +382,14 @@ async def page(
         conditions.append(runs.c.metadata.contains(dict(wanted.metadata)))
     if before is not None:
         conditions.append(tuple_(runs.c.created_at, runs.c.id) < before)
-    statement = (
-        select(runs)
-        .where(*conditions)
-        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
-        .limit(limit)
+    return await page_rows(
+        connection,
+        select(runs).where(*conditions),
+        run_of,
+        by=("created_at", "id"),
+        descending=True,
+        limit=limit,
     )
-    rows = await connection.execute(statement)
-    return [run_of(row) for row in rows.mappings()]
 
 
 _STANDING = """

@@ -7,7 +7,19 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Interval, Select, bindparam, func, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Interval,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    literal,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.decisions import Action
@@ -152,6 +164,24 @@ async def open_of_runs(
         ticket = ticket_of(row)
         found.setdefault(ticket.run_id, []).append(ticket)
     return found
+
+
+async def bytes_of_open(
+    connection: Connection, tenant: Tenant, run_ids: Sequence[RunId]
+) -> dict[RunId, int]:
+    """How large the open tickets of each run are that has any, as text."""
+    whole_row = cast(literal_column("tickets"), Text)
+    statement = (
+        select(tickets.c.run_id, func.sum(func.octet_length(whole_row)).label("bytes"))
+        .where(
+            tickets.c.tenant == tenant,
+            tickets.c.run_id.in_(run_ids),
+            tickets.c.status == TicketStatus.OPEN.value,
+        )
+        .group_by(tickets.c.run_id)
+    )
+    rows = await connection.execute(statement)
+    return {RunId(row.run_id): row.bytes for row in rows}
 
 
 async def get(connection: Connection, tenant: Tenant, key: TicketKey) -> Ticket | None:

@@ -293,15 +293,20 @@ def _range(found: MessageRange | None) -> RangeOut | None:
     return None if found is None else RangeOut(from_seq=found.from_seq, to_seq=found.to_seq)
 
 
-class SnapshotOut(Answer):
-    """Enough to draw a run at once; go on following after `last_event_id`."""
+class SnapshotHead(Answer):
+    """A snapshot without its messages."""
 
     run: RunOut
-    messages: list[MessageOut]
     open_text: str = Field(description="What the assistant has said of a message still under way.")
     open_tool_calls: list[dict[str, Any]]
     tickets: list[TicketOut]
     last_event_id: int
+
+
+class SnapshotOut(SnapshotHead):
+    """Enough to draw a run at once; go on following after `last_event_id`."""
+
+    messages: list[MessageOut]
 
 
 class DecidedOut(Answer):
