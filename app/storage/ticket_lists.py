@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, and_, literal, or_, select, tuple_
 from app.domain.decisions import DecisionEffect
 from app.domain.ids import Tenant, TicketKey
 from app.domain.principals import Principal, Scope
-from app.domain.tickets import Ticket, TicketFilter, TicketKind, TicketStatus
+from app.domain.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketFilter, TicketStatus
 from app.storage.database import Connection
 from app.storage.tables import decisions, runs, tickets
 from app.storage.tickets import ticket_of, with_winner
@@ -31,8 +31,11 @@ async def page(
 
 
 def conditions(wanted: TicketFilter) -> list[ColumnElement[bool]]:
-    # What a child run answers isn't for people.
-    found: list[ColumnElement[bool]] = [tickets.c.kind != TicketKind.CHILD.value]
+    found: list[ColumnElement[bool]] = [
+        tickets.c.kind.not_in(ANSWERED_BY_PROGRAMS)
+        if wanted.kind is None
+        else tickets.c.kind == wanted.kind.value
+    ]
     if wanted.status is not None:
         found.append(tickets.c.status == wanted.status.value)
     if wanted.agent_id is not None:
