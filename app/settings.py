@@ -153,6 +153,11 @@ class Settings(BaseSettings):
     queue_log_retention: float = Field(
         604_800.0, ge=60, description="How long the queue's own log and statistics are kept."
     )
+    signal_retention: float = Field(
+        86_400.0,
+        ge=60,
+        description="How long a signal is kept: for a ticket that comes later, and to know its id again.",
+    )
     idempotency_retention: float = Field(
         86_400.0, gt=0, description="How long answers are kept for repetitions under the same key."
     )

@@ -11,7 +11,7 @@ from app.api.schemas.tickets import TicketOut, TicketPageOut, ticket_out, ticket
 from app.control import tickets as inbox
 from app.domain.ids import AgentId, RunId, TicketKey
 from app.domain.principals import Scope
-from app.domain.tickets import TicketFilter, TicketStatus
+from app.domain.tickets import TicketFilter, TicketKind, TicketStatus
 from app.events.follow import parse_cursor
 from app.events.ticket_feed import TicketFollower, beginning, check_cursor, read_page
 from app.transport import cursors
@@ -28,6 +28,7 @@ from app.transport.sse import EventStream
 
 router = APIRouter(prefix="/v1/tickets", tags=["tickets"])
 
+ListedKind = Literal["approval", "input", "frontend", "outcome_unknown", "limit", "auth", "event"]
 AgentName = Annotated[Str | None, Query(max_length=200)]
 ToolName = Annotated[Str | None, Query(max_length=200)]
 
@@ -37,6 +38,10 @@ async def list_tickets(
     desk: DeskDep,
     principal: PrincipalDep,
     status: Annotated[TicketStatus | None, Query(description="`open` for what waits.")] = None,
+    kind: Annotated[
+        ListedKind | None,
+        Query(description="One kind. `event` is listed only when it is asked for."),
+    ] = None,
     agent_id: AgentName = None,
     tool: ToolName = None,
     run_id: Uuid | None = None,
@@ -52,6 +57,7 @@ async def list_tickets(
     query = {
         "list": "tickets",
         "status": status,
+        "kind": kind,
         "agent": agent_id,
         "tool": tool,
         "run": run_id,
@@ -61,6 +67,7 @@ async def list_tickets(
     place = cursors.decode(query, cursor)
     wanted = TicketFilter(
         status=status,
+        kind=None if kind is None else TicketKind(kind),
         agent_id=None if agent_id is None else AgentId(agent_id),
         tool=tool,
         run_id=None if run_id is None else RunId(run_id),

@@ -12,8 +12,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from app.domain.errors import EventWaitInvalid
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
-from app.domain.json_values import Json, digest
+from app.domain.json_values import Json, digest, storable_text
 
 MAX_NAME_CHARACTERS = 200
 MAX_KEY_CHARACTERS = 500
@@ -46,6 +47,10 @@ class SignalOutcome(StrEnum):
     VOID = "void"
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and storable_text(value) == value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventWait:
     """What a call waits for. `number` counts the waits of one call for the same name and key, from 0."""
@@ -56,11 +61,29 @@ class EventWait:
     timeout: float | None = None
     """Seconds until the ticket expires; None: it doesn't."""
 
+    def __post_init__(self) -> None:
+        """Refuse what no signal could answer."""
+        for what, text, longest in (
+            ("name", self.name, MAX_NAME_CHARACTERS),
+            ("key", self.key, MAX_KEY_CHARACTERS),
+        ):
+            if not _is_text(text) or not 0 < len(text) <= longest:
+                raise EventWaitInvalid(f"the {what} of an event has 1 to {longest} characters")
+        if self.timeout is not None and not 0 < self.timeout <= MAX_WAIT_SECONDS:
+            raise EventWaitInvalid(
+                f"timeout must be a number of seconds above 0, and at most {MAX_WAIT_SECONDS:.0f}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedEvent:
+    """A payload that has come for a call."""
+
+    payload: Json
+
 
 def event_wait_from_json(raw: Mapping[str, Any]) -> EventWait:
-    return EventWait(
-        name=raw["name"], key=raw["key"], number=raw["number"], timeout=raw["timeout"]
-    )
+    return EventWait(name=raw["name"], key=raw["key"], number=raw["number"], timeout=raw["timeout"])
 
 
 def wait_message(wait: EventWait) -> str:

@@ -7,19 +7,15 @@ the first has committed. It is taken after the locks of thread, run and tickets,
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
-from sqlalchemy import and_, delete, exists, func, insert, select, tuple_, update
+from sqlalchemy import and_, delete, exists, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import JsonObject, canonical, storable
 from app.domain.signals import (
-    DeliverSignal,
     EventWait,
-    MatchWait,
     Signal,
-    SignalJob,
     SignalOutcome,
     SignalStatus,
     SignalTicket,
@@ -244,6 +240,11 @@ async def kept_for(
     connection: Connection, tenant: Tenant, wait: EventWait, ticket: TicketKey
 ) -> list[StoredSignal]:
     """Kept signals that the ticket hasn't been offered, the oldest first."""
+    was_offered = exists().where(
+        signal_tickets.c.tenant == signals.c.tenant,
+        signal_tickets.c.signal_id == signals.c.id,
+        signal_tickets.c.ticket == ticket,
+    )
     statement = (
         select(signals)
         .where(
@@ -251,7 +252,7 @@ async def kept_for(
             signals.c.name == wait.name,
             signals.c.key == wait.key,
             _is_kept,
-            ~_was_offered(ticket),
+            ~was_offered,
         )
         .order_by(signals.c.created_at, signals.c.id)
     )
@@ -261,74 +262,13 @@ async def kept_for(
 _is_kept = and_(signals.c.status == SignalStatus.KEPT.value, signals.c.kept_until > func.now())
 
 
-def _was_offered(ticket: Any) -> Any:
-    return exists().where(
-        signal_tickets.c.tenant == signals.c.tenant,
-        signal_tickets.c.signal_id == signals.c.id,
-        signal_tickets.c.ticket == ticket,
-    )
-
-
 async def count_kept(connection: Connection, tenant: Tenant, name: str, key: str) -> int:
     statement = (
         select(func.count())
         .select_from(signals)
-        .where(
-            signals.c.tenant == tenant, signals.c.name == name, signals.c.key == key, _is_kept
-        )
+        .where(signals.c.tenant == tenant, signals.c.name == name, signals.c.key == key, _is_kept)
     )
     return int((await connection.execute(statement)).scalar_one())
-
-
-async def unfinished(connection: Connection, *, grace: float, limit: int) -> list[SignalJob]:
-    """What was left undone `grace` seconds ago: signals with tickets to answer, and open tickets that a kept
-    signal may answer."""
-    long_ago = func.now() - timedelta(seconds=grace)
-    to_deliver = (
-        select(signals.c.tenant, signals.c.id)
-        .where(signals.c.status == SignalStatus.DELIVERING.value, signals.c.next_at < long_ago)
-        .order_by(signals.c.next_at)
-        .limit(limit)
-    )
-    found: list[SignalJob] = [
-        DeliverSignal(tenant=Tenant(row.tenant), id=row.id)
-        for row in await connection.execute(to_deliver)
-    ]
-    to_match = (
-        select(tickets.c.tenant, tickets.c.run_id, tickets.c.id)
-        .distinct()
-        .join_from(
-            signals,
-            tickets,
-            and_(
-                tickets.c.tenant == signals.c.tenant,
-                tickets.c.event_name == signals.c.name,
-                tickets.c.event_key == signals.c.key,
-            ),
-        )
-        .where(_is_kept, _is_open_event, tickets.c.created_at < long_ago)
-        .where(~_was_offered(tickets.c.id))
-        .limit(limit)
-    )
-    found += [
-        MatchWait(tenant=Tenant(row.tenant), run_id=RunId(row.run_id), ticket=TicketKey(row.id))
-        for row in await connection.execute(to_match)
-    ]
-    return found
-
-
-async def put_off(connection: Connection, tenant: Tenant, id: str, seconds: float) -> None:
-    """A try has failed: the sweeper leaves the signal alone for so long."""
-    await connection.execute(
-        update(signals)
-        .where(signals.c.tenant == tenant, signals.c.id == id)
-        .values(tries=signals.c.tries + 1, next_at=func.now() + timedelta(seconds=seconds))
-    )
-
-
-async def tries(connection: Connection, tenant: Tenant, id: str) -> int:
-    statement = select(signals.c.tries).where(signals.c.tenant == tenant, signals.c.id == id)
-    return int((await connection.execute(statement)).scalar_one_or_none() or 0)
 
 
 async def remove_old(connection: Connection, older_than: float, limit: int) -> int:

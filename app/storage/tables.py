@@ -545,8 +545,6 @@ signals = Table(
     # What the sender was told; null until the tickets of the signal are settled.
     Column("answer", Text),
     Column("kept_until", _time, nullable=False),
-    Column("tries", Integer, nullable=False, server_default=text("0")),
-    Column("next_at", _time, nullable=False, server_default=_now),
     Column("created_at", _time, nullable=False, server_default=_now),
     PrimaryKeyConstraint("tenant", "id"),
     _one_of("status", SignalStatus),
@@ -561,8 +559,6 @@ signals = Table(
         "created_at",
         postgresql_where=text("status = 'kept'"),
     ),
-    # What the sweeper looks for.
-    Index("signals_unfinished", "next_at", postgresql_where=text("status = 'delivering'")),
     Index(None, "created_at"),
 )
 

@@ -71,9 +71,7 @@ def ticket_of(row: Row) -> Ticket:
         expires_at=row["expires_at"],
         event=None
         if row["event_name"] is None
-        else EventWait(
-            name=row["event_name"], key=row["event_key"], number=row["event_number"]
-        ),
+        else EventWait(name=row["event_name"], key=row["event_key"], number=row["event_number"]),
     )
 
 

@@ -65,9 +65,12 @@ def _create_signals() -> None:
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("answer", sa.Text(), nullable=True),
         sa.Column("kept_until", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("tries", sa.Integer(), server_default=sa.text("0"), nullable=False),
-        _time("next_at"),
-        _time("created_at"),
+        sa.Column(
+            "created_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+        ),
         sa.CheckConstraint(
             "status IN ('delivering', 'kept', 'answered')", name=op.f("signals_status_check")
         ),
@@ -82,12 +85,6 @@ def _create_signals() -> None:
         "signals",
         ["tenant", "name", "key", "created_at"],
         postgresql_where=sa.text("status = 'kept'"),
-    )
-    op.create_index(
-        "signals_unfinished",
-        "signals",
-        ["next_at"],
-        postgresql_where=sa.text("status = 'delivering'"),
     )
     op.create_index(op.f("signals_created_at_idx"), "signals", ["created_at"])
 
@@ -119,18 +116,10 @@ def _create_signal_tickets() -> None:
             name=op.f("signal_tickets_tenant_signal_id_fkey"),
             ondelete="CASCADE",
         ),
-        sa.PrimaryKeyConstraint(
-            "tenant", "signal_id", "ticket", name=op.f("signal_tickets_pkey")
-        ),
+        sa.PrimaryKeyConstraint("tenant", "signal_id", "ticket", name=op.f("signal_tickets_pkey")),
     )
     op.create_index(
         op.f("signal_tickets_tenant_ticket_idx"), "signal_tickets", ["tenant", "ticket"]
-    )
-
-
-def _time(name: str) -> "sa.Column[object]":
-    return sa.Column(
-        name, sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False
     )
 
 
