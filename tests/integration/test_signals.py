@@ -1,12 +1,14 @@
 """Signals: a call waits for an event from outside, and gets its payload once, whatever comes first."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.clock import new_id, pause
 from app.control import signals as sending
+from app.control.decide import decide
 from app.control.explain import Why, explain
 from app.control.signals import NewSignal, complete, match_wait, send
 from app.control.tickets import page
@@ -17,16 +19,19 @@ from app.domain.json_values import Json
 from app.domain.messages import Role
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
 from app.domain.runs import RunStatus, Waiting, WaitingReason
-from app.domain.signals import MAX_KEPT_PER_KEY, Signal, SignalStatus, StoredSignal
+from app.domain.signals import MAX_KEPT_PER_KEY, Signal, SignalOutcome, SignalStatus, StoredSignal
 from app.domain.tickets import TicketFilter, TicketKind, TicketStatus
+from app.domain.tool_calls import SuspensionRequest
 from app.llm.scripted import Call, in_order, turn
-from app.runtime.plugins import HookView, Phase, Request, WaitFor
+from app.runtime.plugins import HookView, Phase, Request, Suspend, WaitFor
 from app.runtime.ports import ToolContext
+from app.runtime.state import StateKey
 from app.storage import signals
 from app.storage.database import Database
+from app.storage.runs import RunKey
 from app.tools.functions import tool
 from tests.support.hooks import Hooks
-from tests.support.house import ANN, Replica, Run, an_agent, of_type, replica, types_of
+from tests.support.house import ANN, Replica, Run, an_agent, decision, of_type, replica, types_of
 from tests.support.probes import Probe
 
 pytestmark = pytest.mark.anyio
@@ -200,9 +205,7 @@ async def test_a_tool_may_wait_within_a_task_group(database_url: str) -> None:
 
 async def test_what_a_tool_shows_of_its_state_before_a_wait_counts_once(database_url: str) -> None:
     """A call that waits changes nothing yet: it runs again."""
-    from app.runtime.state import MergeStrategy, StateKey
-
-    key = StateKey("seen", initial=0, merge=MergeStrategy.COMMUTATIVE, reduce=lambda a, b: a + b)
+    key: StateKey[int, int] = StateKey("seen", lambda: 0, lambda value, update: value + update)
     plugin = Hooks({}, keys=[key]).plugin
 
     @tool(name="waits", effect="idempotent")
@@ -392,8 +395,10 @@ async def test_a_kept_signal_that_does_not_fit_stays_for_another_ticket(database
             odd = await signals.find(connection, DEFAULT_TENANT, "odd")
             fits = await signals.find(connection, DEFAULT_TENANT, "fits")
     assert waits.got == [{"amount": 1}]
-    assert odd is not None and odd.status is SignalStatus.KEPT
-    assert fits is not None and fits.status is SignalStatus.ANSWERED
+    assert odd is not None
+    assert odd.status is SignalStatus.KEPT
+    assert fits is not None
+    assert fits.status is SignalStatus.ANSWERED
 
 
 # --- crashes and races ----------------------------------------------------------------------------
@@ -409,7 +414,7 @@ async def test_a_signal_that_is_committed_while_a_ticket_is_being_opened_is_foun
         async with database.transaction() as connection:
             await signals.lock_key(connection, DEFAULT_TENANT, NAME, KEY)
             run = await house.start()
-            await _somebody_waits_for_the_key(database)
+            await _wait_for_the_key(database, 1)
             assert await signals.waiting_for(connection, DEFAULT_TENANT, NAME, KEY) == []
             await signals.add(connection, _signal("between"), SignalStatus.KEPT, kept_for=60)
         await run.ended()
@@ -423,14 +428,16 @@ async def test_a_ticket_that_is_being_opened_while_a_signal_is_sent_is_answered(
     waits = Waits()
     script = in_order(turn(waits.call()), turn("done"))
     async with replica(database_url, an_agent(waits.tool), script) as house:
-        async with database.transaction() as connection:
-            await signals.lock_key(connection, DEFAULT_TENANT, NAME, KEY)
-            run = await house.start()
-            await _somebody_waits_for_the_key(database)
-            sending_one = asyncio.create_task(sent(house, "second"))
-            await _somebody_waits_for_the_key(database, 2)
-        await run.ended()
-        assert (await sending_one).answer in (SignalStatus.ANSWERED, SignalStatus.KEPT)
+        async with asyncio.TaskGroup() as group:
+            async with database.transaction() as connection:
+                await signals.lock_key(connection, DEFAULT_TENANT, NAME, KEY)
+                run = await house.start()
+                await _wait_for_the_key(database, 1)
+                second = group.create_task(sent(house, "second"))
+                await _wait_for_the_key(database, 2)
+            await run.ended()
+        [ticket] = second.result().tickets
+    assert ticket.outcome is SignalOutcome.ANSWERED
     assert waits.got == ["second"]
 
 
@@ -441,11 +448,11 @@ async def test_no_signal_is_lost_whenever_it_is_sent(database_url: str) -> None:
         *[turn(waits.call("c1", key=f"k{n}")) for n in range(runs)], *[turn("x")] * runs
     )
     async with replica(database_url, an_agent(waits.tool), script, slots=runs) as house:
-        started, tasks = [], []
-        for number in range(runs):
-            started.append(await house.start())
-            tasks.append(asyncio.create_task(_sent_after(house, 0.004 * (number % 6), number)))
-        await asyncio.gather(*tasks)
+        started = []
+        async with asyncio.TaskGroup() as group:
+            for number in range(runs):
+                started.append(await house.start())
+                group.create_task(_sent_after(house, 0.004 * (number % 6), number))
         for run in started:
             await run.ended()
         for run in started:
@@ -458,7 +465,8 @@ async def _sent_after(house: Replica, seconds: float, number: int) -> None:
     await sent(house, number, key=f"k{number}")
 
 
-async def _somebody_waits_for_the_key(database: Database, count: int = 1) -> None:
+async def _wait_for_the_key(database: Database, count: int) -> None:
+    """Until so many transactions wait for an advisory lock."""
     async with asyncio.timeout(10):
         while count > await database.hot.fetchval(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
@@ -588,9 +596,6 @@ APPROVER = Principal(DEFAULT_TENANT, "bob", frozenset({Scope.DECISIONS_WRITE, Sc
 
 
 async def test_a_person_needs_the_scope_of_signals_to_respond(database_url: str) -> None:
-    from app.control.decide import decide
-    from tests.support.house import decision
-
     waits = Waits()
     script = in_order(turn(waits.call()), turn("done"))
     async with replica(database_url, an_agent(waits.tool), script) as house:
@@ -609,9 +614,6 @@ async def test_a_person_needs_the_scope_of_signals_to_respond(database_url: str)
 
 
 async def test_an_approver_may_cancel_a_call_that_waits(database_url: str) -> None:
-    from app.control.decide import decide
-    from tests.support.house import decision
-
     waits = Waits()
     script = in_order(turn(waits.call()), turn("done"))
     async with replica(database_url, an_agent(waits.tool), script) as house:
@@ -624,8 +626,6 @@ async def test_an_approver_may_cancel_a_call_that_waits(database_url: str) -> No
 
 
 def _delivery(record: Any) -> tuple[Any, str]:
-    from app.storage.runs import RunKey
-
     return RunKey(record.tenant, record.thread_id, record.id, record.attempt), new_id()
 
 
@@ -682,7 +682,7 @@ async def test_explain_names_what_is_waited_for(database_url: str) -> None:
         found = await explain(house.desk, ANN, run.id)
     [reason] = found.reasons
     assert reason.code is Why.WAITING_FOR_EVENT
-    assert NAME in reason.text and KEY in reason.text and "until 2" in reason.text
+    assert f"the event '{NAME}' with the key '{KEY}' until 2" in reason.text
     assert [ticket.kind for ticket in found.waiting_on] == [TicketKind.EVENT]
 
 
@@ -702,8 +702,6 @@ class Gate:
             if received is not None:
                 self.received.append(received.payload)
             return [WaitFor(name=NAME, key=KEY, **more)]
-
-        from dataclasses import replace
 
         self.plugin = replace(self.hooks.plugin, hooks={Phase.TOOL_GATE: hook})
 
@@ -727,10 +725,19 @@ async def test_a_hook_lets_a_call_wait_for_an_event(database_url: str) -> None:
 
 
 async def test_an_event_is_no_approval(database_url: str) -> None:
-    gate, probe = Gate(), Probe()
+    """The gate that is asked again after an event still sees a call that no person has let pass."""
+    seen: list[bool] = []
+
+    def gate(view: HookView) -> list[Request]:
+        seen.append(view.was_approved)
+        wait = WaitFor(name=NAME, key=KEY)
+        if len(seen) == 1 or view.was_approved:
+            return [wait]
+        return [wait, Suspend(SuspensionRequest("Now?"))]
+
+    hooks, probe = Hooks({Phase.TOOL_GATE: gate}), Probe()
     script = in_order(turn(probe.call("c1")), turn("done"))
-    agent = an_agent(probe.tool, plugins=[gate.plugin], approval=["probe"])
-    async with replica(database_url, agent, script) as house:
+    async with replica(database_url, an_agent(probe.tool, plugins=[hooks.plugin]), script) as house:
         run = await house.start()
         await run.finished()
         await sent(house)
@@ -740,6 +747,7 @@ async def test_an_event_is_no_approval(database_url: str) -> None:
         assert waiting["kind"] == "approval"
         await run.decide(waiting["id"], "approve")
         await run.ended()
+    assert seen == [False, False, True]
     assert len(probe.handed) == 1
 
 
@@ -802,4 +810,5 @@ async def test_a_match_of_a_ticket_that_is_over_changes_nothing(database_url: st
         async with house.database.reading() as connection:
             stored = await signals.find(connection, DEFAULT_TENANT, "s1")
     assert kept.answer is SignalStatus.KEPT
-    assert stored is not None and stored.status is SignalStatus.KEPT
+    assert stored is not None
+    assert stored.status is SignalStatus.KEPT
