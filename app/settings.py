@@ -167,7 +167,7 @@ class Settings(BaseSettings):
     log_json: bool = Field(False, description="Log lines as JSON.")
     url: str | None = Field(
         None,
-        description="Server that `run`, `decide`, `tail` and `doctor` ask; "
+        description="Server that `run`, `decide`, `signal`, `tail` and `doctor` ask; "
         "by default this machine's, at HOLDFAST_PORT.",
     )
     api_key: str | None = Field(None, repr=False, description="API key that they send to it.")

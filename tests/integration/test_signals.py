@@ -443,7 +443,7 @@ async def test_a_ticket_that_is_being_opened_while_a_signal_is_sent_is_answered(
 
 async def test_no_signal_is_lost_whenever_it_is_sent(database_url: str) -> None:
     waits = Waits()
-    runs = 24
+    runs = 8
     script = in_order(
         *[turn(waits.call("c1", key=f"k{n}")) for n in range(runs)], *[turn("x")] * runs
     )
