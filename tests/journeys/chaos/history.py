@@ -23,6 +23,7 @@ class Kind(StrEnum):
     DECIDE = "decide"
     CANCEL = "cancel"
     RETRY = "retry"
+    SIGNAL = "signal"
 
 
 class Answer(StrEnum):

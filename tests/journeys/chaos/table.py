@@ -25,6 +25,8 @@ def table(outcome: Outcome, seed: int) -> str:
         ("runs", f"{len(truth.runs)}"),
         *((f"runs {how}", f"{count}") for how, count in _ends(outcome).most_common()),
         ("decisions", f"{sum(one.answer is Answer.DONE for one in history.of(Kind.DECIDE))}"),
+        ("signals", f"{len(truth.signals)}"),
+        ("events that calls got", f"{_events_received(outcome)}"),
         ("side effects", f"{len(truth.effects)}"),
         *_trees(outcome),
         ("streams", f"{len(history.hearings)}"),
@@ -44,6 +46,10 @@ def table(outcome: Outcome, seed: int) -> str:
 def _ends(outcome: Outcome) -> Counter[str]:
     ends = (run["termination"] or {"type": run["status"]} for run in outcome.truth.runs)
     return Counter(" ".join(filter(None, (end["type"], end.get("code")))) for end in ends)
+
+
+def _events_received(outcome: Outcome) -> int:
+    return sum(effect["tool"] == "receive" for effect in outcome.truth.effects)
 
 
 def _trees(outcome: Outcome) -> list[tuple[str, str]]:
