@@ -134,8 +134,8 @@ async def test_an_event_is_sent_from_a_terminal(
 ) -> None:
     effects, key = Effects(tmp_path / "effects"), new_id()
     run = await waiting(other, effects, key)
-    inbox = await other.get(f"/v1/tickets?run_id={run['run_id']}")
-    events = await other.get(f"/v1/tickets?run_id={run['run_id']}&kind=event")
+    inbox = await other.get("/v1/tickets", run_id=run["run_id"])
+    events = await other.get("/v1/tickets", run_id=run["run_id"], kind="event")
     command = ("signal", "payment_settled", key, '{"amount": 80}', "--id", f"s-{key}")
     sent = await holdfast(*command, url=there.base)
     again = await holdfast(*command, url=there.base)
