@@ -53,6 +53,7 @@ class CallEvents:
         self._state = state
         self._loop = asyncio.get_running_loop()
         self._counted: Counter[tuple[str, str]] = Counter()
+        self._tickets: Sequence[Ticket] | None = None
         self.waiting: SuspensionRequest | None = None
         """What the call has begun to wait for."""
 
@@ -64,8 +65,10 @@ class CallEvents:
         wait = EventWait(name=name, key=key, number=self._counted[name, key], timeout=timeout)
         request = wait_request(wait, schema, ResumeMode.PASS_DECISION_TO_TOOL)
         self._counted[name, key] += 1
-        tickets = await tickets_of_call(self._answers, self._state)
-        ticket = answered_wait(tickets, request)
+        if self._tickets is None:
+            # While the call executes it has no open ticket, so that none is answered.
+            self._tickets = await tickets_of_call(self._answers, self._state)
+        ticket = answered_wait(self._tickets, request)
         if ticket is not None:
             if ticket.decision is None:
                 raise EventTimedOut(timeout_message(name, key))
