@@ -163,6 +163,11 @@ class Settings(BaseSettings):
     queue_log_retention: float = Field(
         604_800.0, ge=60, description="How long the queue's own log and statistics are kept."
     )
+    signal_retention: float = Field(
+        86_400.0,
+        ge=60,
+        description="How long a signal is kept: for a ticket that comes later, and to know its id again.",
+    )
     idempotency_retention: float = Field(
         86_400.0, gt=0, description="How long answers are kept for repetitions under the same key."
     )
@@ -172,7 +177,7 @@ class Settings(BaseSettings):
     log_json: bool = Field(False, description="Log lines as JSON.")
     url: str | None = Field(
         None,
-        description="Server that `run`, `decide`, `tail` and `doctor` ask; "
+        description="Server that `run`, `decide`, `signal`, `tail` and `doctor` ask; "
         "by default this machine's, at HOLDFAST_PORT.",
     )
     api_key: str | None = Field(None, repr=False, description="API key that they send to it.")

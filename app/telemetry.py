@@ -53,6 +53,14 @@ circuit_refusals = Counter(
 tool_calls = Counter(
     "holdfast_tool_calls_total", "Tool calls that came to a result.", ["tool", "status"]
 )
+signals = Counter(
+    "holdfast_signals_total", "Signals accepted: for tickets that wait, or kept.", ["status"]
+)
+signal_tickets = Counter(
+    "holdfast_signal_tickets_total",
+    "Tickets that signals have met, by what came of it.",
+    ["outcome"],
+)
 tasks_ended = Counter("holdfast_tasks_total", "Background tasks that ended.", ["tool", "status"])
 tasks_executing = Gauge(
     "holdfast_tasks_executing", "Background tasks that this process executes now."

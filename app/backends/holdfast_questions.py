@@ -12,7 +12,7 @@ from app.domain.backends import RemoteQuestion
 from app.domain.decisions import Action
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import JsonObject
-from app.domain.tickets import TicketKind
+from app.domain.tickets import ANSWERED_BY_PROGRAMS, TicketKind
 from app.tools.schema_work import problem_of_size
 from app.tools.schemas import build_validator
 
@@ -40,7 +40,7 @@ def questions_of(run: Mapping[str, Any]) -> Sequence[Asked]:
     own = [
         _asked(ticket, run["run_id"], ticket["ticket_id"], is_below=False)
         for ticket in waiting["tickets"]
-        if ticket["kind"] != TicketKind.CHILD.value
+        if ticket["kind"] not in ANSWERED_BY_PROGRAMS
     ]
     below = [
         _asked(ticket, ticket["run_id"], f"{ticket['run_id']}:{ticket['ticket_id']}", is_below=True)

@@ -19,7 +19,14 @@ from app.domain.pauses import Pause
 from app.domain.principals import Principal, Scope
 from app.domain.runs import Created, Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.terminations import Failed, Outcome, Termination, outcome, status_reason
-from app.domain.tickets import Ticket, TicketKind, TicketStatus, can_go_on
+from app.domain.tickets import (
+    ANSWERED_BY_PROGRAMS,
+    Ticket,
+    TicketKind,
+    TicketStatus,
+    can_go_on,
+)
+from app.domain.times import wire_time
 from app.storage import children, deliveries, failed_errands, runs, standings, threads, tickets
 from app.storage.database import Connection
 from app.storage.runs import RunKey
@@ -64,7 +71,7 @@ class Explanation:
     reasons: tuple[Reason, ...]
     owner: Owner | None
     waiting_on: tuple[Ticket, ...]
-    """Tickets of the run, or of the one that occupies its thread, that somebody has to answer."""
+    """Open tickets of the run, or of the one that occupies its thread, for people or signals to answer."""
     queue_position: int | None
     active_run_id: RunId | None
     """The run that this one stands in line behind."""
@@ -93,11 +100,16 @@ class _Facts:
     @property
     def open_tickets(self) -> tuple[Ticket, ...]:
         """For people to answer."""
-        return tuple(one for one in self._open if one.kind is not TicketKind.CHILD)
+        return tuple(one for one in self._open if one.kind not in ANSWERED_BY_PROGRAMS)
+
+    @property
+    def open_events(self) -> tuple[Ticket, ...]:
+        """For signals to answer."""
+        return tuple(one for one in self._open if one.kind is TicketKind.EVENT)
 
     @property
     def open_children(self) -> int:
-        return len(self._open) - len(self.open_tickets)
+        return sum(one.kind is TicketKind.CHILD for one in self._open)
 
     @property
     def _open(self) -> tuple[Ticket, ...]:
@@ -130,7 +142,7 @@ async def explain(desk: Desk, principal: Principal, run_id: RunId) -> Explanatio
         run=record,
         reasons=(*_reasons(facts), *_undone(facts)),
         owner=facts.owner,
-        waiting_on=(*facts.open_tickets, *facts.asked_below),
+        waiting_on=(*facts.open_tickets, *facts.open_events, *facts.asked_below),
         below=facts.below,
         queue_position=facts.position,
         active_run_id=None if facts.occupant is None else facts.occupant.id,
@@ -327,10 +339,22 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
         )
     if state.reason is WaitingReason.MANUAL_PAUSE:
         return
-    if not (facts.has_news or tickets_open or tasks_open or children_open):
+    for waits in facts.open_events:
+        yield Reason(Why.WAITING_FOR_EVENT, _what_comes(waits))
+    if not (facts.has_news or tickets_open or tasks_open or children_open or facts.open_events):
         yield Reason(
             Why.WAITING_FOR_EVENT, f"It waits for something from outside: {state.message}."
         )
+
+
+def _what_comes(ticket: Ticket) -> str:
+    wait = ticket.event
+    assert wait is not None
+    until = "" if ticket.expires_at is None else f" until {wire_time(ticket.expires_at)}"
+    return (
+        f"The call of {ticket.tool_name!r} waits for the event {wait.name!r} with the key "
+        f"{wait.key!r}{until}. Send it with POST /v1/signals."
+    )
 
 
 def _next_attempt(facts: _Facts) -> datetime | None:

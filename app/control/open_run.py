@@ -70,6 +70,13 @@ async def resume_open_run(
                 '"steer" is read when it goes on.',
                 run_id=record.id,
             )
+        case WaitingReason.EXTERNAL_EVENT:
+            raise Conflict(
+                "run_not_waiting",
+                "The run waits for an event, which POST /v1/signals sends. A message with mode "
+                '"steer" is read when it goes on.',
+                run_id=record.id,
+            )
         case _:
             pass
     all_tickets = await tickets.of_run(transaction.connection, record.tenant, record.id)

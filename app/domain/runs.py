@@ -51,10 +51,12 @@ LIFECYCLE = "__runtime.run_lifecycle"
 AWAITING_TASKS = "awaiting_tasks"
 AWAITING_CHILDREN = "awaiting_children"
 MANUAL_PAUSE = "manual_pause"
+AWAITING_EVENT = "awaiting_event"
 LIMIT_REACHED = "limit_reached"
 _REASONS = {
     AWAITING_CHILDREN: WaitingReason.CHILD_RUNS,
     AWAITING_TASKS: WaitingReason.BACKGROUND_TASKS,
+    AWAITING_EVENT: WaitingReason.EXTERNAL_EVENT,
     "input_required": WaitingReason.USER_INPUT,
     "user_input_required": WaitingReason.USER_INPUT,
     "auth_required": WaitingReason.TOOL_PERMISSION,

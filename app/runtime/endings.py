@@ -14,6 +14,7 @@ from app.domain.ids import TicketKey
 from app.domain.messages import LoggedMessage, Message, Role
 from app.domain.runs import (
     AWAITING_CHILDREN,
+    AWAITING_EVENT,
     AWAITING_TASKS,
     LIMIT_REACHED,
     Done,
@@ -23,7 +24,7 @@ from app.domain.runs import (
     waiting_reason,
 )
 from app.domain.terminations import Cancelled, Failed, NaturalEnd, Termination, status_reason
-from app.domain.tickets import Ticket, TicketKind
+from app.domain.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketKind
 from app.domain.tool_calls import CallState
 from app.runtime.context import ActiveRun
 from app.runtime.fresh_calls import with_calls_declined
@@ -74,7 +75,9 @@ def _waits_for(asked: Sequence[Ticket]) -> str:
     kinds = {ticket.kind for ticket in asked}
     if TicketKind.LIMIT in kinds:
         return LIMIT_REACHED
-    return AWAITING_CHILDREN if kinds <= {TicketKind.CHILD} else "suspended"
+    if kinds <= ANSWERED_BY_PROGRAMS:
+        return AWAITING_EVENT if TicketKind.EVENT in kinds else AWAITING_CHILDREN
+    return "suspended"
 
 
 async def rest(

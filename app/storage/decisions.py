@@ -49,7 +49,7 @@ WITH given AS (
     WHERE tenant = $1 AND id = $2 AND status = 'open' AND $8 = 'decided'
 )
 INSERT INTO ticket_feed (tenant, ticket, kind, decision_id)
-SELECT tenant, id, $8, $3 FROM tickets WHERE tenant = $1 AND id = $2 AND kind <> 'child'
+SELECT tenant, id, $8, $3 FROM tickets WHERE tenant = $1 AND id = $2 AND kind NOT IN ('child', 'event')
 """
 
 

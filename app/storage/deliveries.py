@@ -30,7 +30,8 @@ from app.domain.errands import (
     ChildErrand,
     Errand,
 )
-from app.domain.ids import RunId, TaskId, Tenant, ThreadId
+from app.domain.ids import RunId, TaskId, Tenant, ThreadId, TicketKey
+from app.domain.signals import DeliverSignal, MatchWait, SignalJob
 from app.storage.database import Connection, raw
 from app.storage.runs import RunKey
 from app.storage.tasks import TaskKey
@@ -38,6 +39,7 @@ from app.storage.tasks import TaskKey
 ENTRYPOINT = "run"
 TASK_ENTRYPOINT = "task"
 ERRAND_ENTRYPOINT = "errand"
+SIGNAL_ENTRYPOINT = "signal"
 _SETTINGS = DBSettings(db_schema="pgq")
 
 
@@ -134,6 +136,27 @@ def delivered_errand(payload: bytes | None) -> Errand:
         parent_run_id=RunId(body["parent_run_id"]),
         child_run_id=RunId(body["child_run_id"]),
     )
+
+
+async def enqueue_signal_job(connection: Connection, job: SignalJob, *, after: float = 0.0) -> None:
+    """Have some process complete a signal, or match a ticket with kept ones, once this commits."""
+    queries = queue_queries(AsyncpgDriver(await raw(connection)))
+    await queries.enqueue(
+        SIGNAL_ENTRYPOINT,
+        json.dumps(asdict(job)).encode(),
+        execute_after=timedelta(seconds=after),
+    )
+
+
+def delivered_signal_job(payload: bytes | None) -> SignalJob:
+    body = json.loads(payload or b"{}")
+    if "ticket" in body:
+        return MatchWait(
+            tenant=Tenant(body["tenant"]),
+            run_id=RunId(body["run_id"]),
+            ticket=TicketKey(body["ticket"]),
+        )
+    return DeliverSignal(tenant=Tenant(body["tenant"]), id=body["id"])
 
 
 def delivered_task(payload: bytes | None) -> TaskKey:

@@ -8,7 +8,7 @@ from app.domain.decisions import DecisionEffect
 from app.domain.ids import Tenant, TicketKey
 from app.domain.principals import Principal, Scope
 from app.domain.slices import Slice
-from app.domain.tickets import Ticket, TicketFilter, TicketKind, TicketStatus
+from app.domain.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketFilter, TicketStatus
 from app.storage.database import Connection
 from app.storage.page_rows import page_rows
 from app.storage.tables import decisions, runs, tickets
@@ -33,8 +33,11 @@ async def page(
 
 
 def conditions(wanted: TicketFilter) -> list[ColumnElement[bool]]:
-    # What a child run answers isn't for people.
-    found: list[ColumnElement[bool]] = [tickets.c.kind != TicketKind.CHILD.value]
+    found: list[ColumnElement[bool]] = [
+        tickets.c.kind.not_in(ANSWERED_BY_PROGRAMS)
+        if wanted.kind is None
+        else tickets.c.kind == wanted.kind.value
+    ]
     if wanted.status is not None:
         found.append(tickets.c.status == wanted.status.value)
     if wanted.agent_id is not None:

@@ -25,8 +25,15 @@ from sqlalchemy.dialects.postgresql import insert
 from app.domain.decisions import Action
 from app.domain.ids import AgentId, CallId, RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import storable
+from app.domain.signals import EventWait
 from app.domain.ticket_terms import OnExpiry, TicketTerms, approvers_from_json, approvers_to_json
-from app.domain.tickets import NoticeKind, Ticket, TicketKind, TicketStatus
+from app.domain.tickets import (
+    ANSWERED_BY_PROGRAMS,
+    NoticeKind,
+    Ticket,
+    TicketKind,
+    TicketStatus,
+)
 from app.domain.tool_calls import ResumeMode
 from app.storage.codec import Row
 from app.storage.database import Connection
@@ -74,6 +81,9 @@ def ticket_of(row: Row) -> Ticket:
             approvers=None if row["approvers"] is None else approvers_from_json(row["approvers"]),
         ),
         expires_at=row["expires_at"],
+        event=None
+        if row["event_name"] is None
+        else EventWait(name=row["event_name"], key=row["event_key"], number=row["event_number"]),
     )
 
 
@@ -110,7 +120,8 @@ async def open_all(connection: Connection, tenant: Tenant, opened: Sequence[Tick
                 "message": storable(ticket.message),
                 "evidence": storable(ticket.evidence),
                 "status": ticket.status.value,
-                **_terms_columns(ticket.terms),
+                **_event_columns(ticket.event),
+                **_terms_columns(ticket.terms, reminds=ticket.kind not in ANSWERED_BY_PROGRAMS),
                 "created_at": ticket.created_at,
                 "updated_at": ticket.updated_at,
             }
@@ -120,13 +131,21 @@ async def open_all(connection: Connection, tenant: Tenant, opened: Sequence[Tick
     await notice(connection, tenant, [ticket.key for ticket in opened], NoticeKind.OPENED)
 
 
-def _terms_columns(terms: TicketTerms) -> dict[str, Any]:
+def _event_columns(event: EventWait | None) -> dict[str, Any]:
+    return {
+        "event_name": None if event is None else event.name,
+        "event_key": None if event is None else event.key,
+        "event_number": None if event is None else event.number,
+    }
+
+
+def _terms_columns(terms: TicketTerms, *, reminds: bool) -> dict[str, Any]:
     lasts = terms.expires_in
     return {
         "approvers": None if terms.approvers is None else approvers_to_json(terms.approvers),
         "on_expiry": None if lasts is None else terms.on_expiry.value,
         "lasts": None if lasts is None else timedelta(seconds=lasts),
-        "half": None if lasts is None else timedelta(seconds=lasts / 2),
+        "half": None if lasts is None or not reminds else timedelta(seconds=lasts / 2),
     }
 
 
@@ -230,7 +249,7 @@ async def _void(connection: Connection, *which: ColumnElement[bool]) -> None:
         insert(ticket_feed).from_select(
             ["tenant", "ticket", "kind"],
             select(void.c.tenant, void.c.id, literal(NoticeKind.VOID.value)).where(
-                void.c.kind != TicketKind.CHILD.value
+                void.c.kind.not_in(ANSWERED_BY_PROGRAMS)
             ),
         )
     )

@@ -12,6 +12,7 @@ from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json, JsonObject
 from app.tools import patterns
 from app.tools.bounds import MAX_COMPLAINT_CHARACTERS, shortened
+from app.tools.schema_work import problem_of_size, problem_of_work
 from app.tools.value_work import MOST_TELLING, ValueWork
 
 _MAX_DEPTH = 100
@@ -67,6 +68,17 @@ def build_validator(schema: JsonObject) -> Validator:
             f"the JSON Schema isn't valid: {shortened(str(error), _MAX_REASON)}"
         ) from error
     return Validator(compiled, ValueWork(schema))
+
+
+def schema_problem(schema: JsonObject) -> str | None:
+    """Why no value should be checked against a schema: it isn't one, or checking takes too long."""
+    if (problem := problem_of_size(schema)) is not None:
+        return problem
+    try:
+        build_validator(schema)
+    except ConfigurationError as error:
+        return str(error)
+    return problem_of_work(schema)
 
 
 def located(path: Iterable[str | int], complaint: str) -> str:

@@ -13,6 +13,7 @@ from app.backends.registry import Backends
 from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
 from app.control.errands import run_errand
+from app.control.signals import run_signal_job
 from app.dispatch.bench import Workbench
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.deafness import Deafness
@@ -126,7 +127,9 @@ async def _furnish(
         clock=clock,
         roster=roster,
         limits=Limits(
-            queue_per_thread=settings.max_queue_per_thread, message_bytes=settings.max_message_bytes
+            queue_per_thread=settings.max_queue_per_thread,
+            message_bytes=settings.max_message_bytes,
+            signal_seconds=settings.signal_retention,
         ),
         announce_cancel=announce_cancel,
         heartbeat_timeout=settings.heartbeat_timeout,
@@ -252,6 +255,7 @@ def _queue(settings: Settings, desk: Desk, worker: Worker, tasks: TaskWorker) ->
         handle,
         tasks.handle,
         partial(run_errand, desk),
+        partial(run_signal_job, desk),
         poll=settings.queue_poll,
         lost_after=settings.heartbeat_timeout,
     )
@@ -266,4 +270,5 @@ def _ages(settings: Settings) -> Ages:
         notices=settings.notice_retention,
         queue_log=settings.queue_log_retention,
         answers=settings.idempotency_retention,
+        signals=settings.signal_retention,
     )

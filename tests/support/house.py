@@ -21,6 +21,7 @@ from app.control.errands import run_errand
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
 from app.control.pause import PauseAnswer, Unpaused
 from app.control.pause import pause as pause_run
+from app.control.signals import run_signal_job
 from app.dispatch.bench import Workbench
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.deafness import Deafness
@@ -221,6 +222,7 @@ class Replica:
             self._handle,
             self.tasks.handle,
             partial(run_errand, self.desk),
+            partial(run_signal_job, self.desk),
             poll=0.2,
             lost_after=2.0,
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tests.journeys.chaos.checks_of_children import check_children
 from tests.journeys.chaos.checks_of_logs import check_logs
 from tests.journeys.chaos.checks_of_requests import check_requests
+from tests.journeys.chaos.checks_of_signals import check_signals
 from tests.journeys.chaos.checks_of_streams import check_streams
 from tests.journeys.chaos.checks_of_tools import check_tools
 from tests.journeys.chaos.history import History
@@ -18,6 +19,7 @@ def check(history: History, truth: Truth) -> list[Violation]:
         *check_logs(truth),
         *check_requests(history, truth),
         *check_tools(truth),
+        *check_signals(history, truth),
         *check_children(history, truth),
         *_check_rest(history, truth),
     ]

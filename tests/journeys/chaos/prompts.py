@@ -2,9 +2,12 @@
 
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 
 _TOOLS = ("look", "put", "send", "send", "pay", "pay", "pay", "ask")
+_WAITING_TOOLS = (*_TOOLS, "receive", "receive")
+"""What those may call to whom a client talks: it knows the keys of the events that they wait for."""
 _ROUNDS = (0, 0, 1, 1, 1, 2, 3)
 _FLOODS = 0.02
 _BELOW: Mapping[str, Sequence[str]] = {
@@ -23,8 +26,13 @@ def prompt(chance: random.Random, mark: str) -> str:
     if chance.random() < _FLOODS:
         return f'CALL flood {{"what": "{mark}/0"}}'
     rounds = chance.choice(_ROUNDS)
-    calls = [_round(chance, f"{mark}/{number}") for number in range(rounds)]
+    calls = [_round(chance, f"{mark}/{number}", _WAITING_TOOLS) for number in range(rounds)]
     return " ".join(calls) or "Tell me something."
+
+
+def event_keys(prompt: str) -> list[str]:
+    """The keys of the events that the calls of a prompt wait for."""
+    return re.findall(r'receive {"what": "([^"]+)"}', prompt)
 
 
 def tree_prompt(chance: random.Random, agent_id: str, mark: str) -> str:

@@ -27,6 +27,8 @@ def table(outcome: Outcome, seed: int) -> str:
         ("decisions", f"{sum(one.answer is Answer.DONE for one in history.of(Kind.DECIDE))}"),
         ("pauses", f"{_pauses(outcome)}"),
         ("runs suspended by a pause", f"{_suspended_by_a_pause(outcome)}"),
+        ("signals", f"{len(truth.signals)}"),
+        ("events that calls got", f"{_events_received(outcome)}"),
         ("side effects", f"{len(truth.effects)}"),
         *_trees(outcome),
         ("streams", f"{len(history.hearings)}"),
@@ -58,6 +60,10 @@ def _suspended_by_a_pause(outcome: Outcome) -> int:
         for event in outcome.truth.events
         if event["event_type"] == RUN_FINISH
     )
+
+
+def _events_received(outcome: Outcome) -> int:
+    return sum(effect["tool"] == "receive" for effect in outcome.truth.effects)
 
 
 def _trees(outcome: Outcome) -> list[tuple[str, str]]:

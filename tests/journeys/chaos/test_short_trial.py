@@ -37,4 +37,5 @@ async def test_nothing_is_lost_whatever_breaks(provider: FakeProvider, folder: P
     assert outcome.truth.effects
     assert any(hearing.connections > 1 for hearing in outcome.history.hearings)
     assert any(outcome.history.of(Kind.DECIDE))
+    assert any(effect["tool"] == "receive" for effect in outcome.truth.effects)
     assert {0, 1, 2} <= {run["depth"] for run in outcome.truth.runs}

@@ -30,9 +30,13 @@ _INPUTS = "SELECT run_id::text, status, message::text FROM inputs"
 _TICKETS = """
 SELECT t.id::text, t.run_id::text, t.call_id, t.step_index, t.kind, t.tool_name, t.status,
     t.arguments::text, CASE WHEN t.kind = 'child' THEN t.evidence::text END AS work,
-    t.applied_at IS NOT NULL AS is_applied, d.decision_id, d.action, d.payload::text
+    t.applied_at IS NOT NULL AS is_applied, d.decision_id, d.action, d.payload::text, t.event_key,
+    extract(epoch FROM d.at)::float8 AS decided_at
 FROM tickets t LEFT JOIN decisions d
     ON d.tenant = t.tenant AND d.ticket = t.id AND d.effect = 'decided'
+"""
+_SIGNALS = """
+SELECT id, key, status, answer, extract(epoch FROM created_at)::float8 AS created_at FROM signals
 """
 _TASKS = """
 SELECT id, run_id::text, call_id, tool_name, status, result::text, child::text AS work FROM tasks
@@ -52,6 +56,7 @@ class Truth:
     inputs: Sequence[Row] = ()
     tickets: Sequence[Row] = ()
     tasks: Sequence[Row] = ()
+    signals: Sequence[Row] = ()
     effects: Sequence[Row] = ()
     broken_rows: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What `tests.support.invariants` says of the rows."""
@@ -70,6 +75,7 @@ async def read_truth(url: str) -> Truth:
                 for row in await connection.fetch(_TICKETS)
             ],
             tasks=[_parsed(dict(row), "result", "work") for row in await connection.fetch(_TASKS)],
+            signals=[dict(row) for row in await connection.fetch(_SIGNALS)],
             effects=[dict(row) for row in await connection.fetch(_EFFECTS)],
             broken_rows=await broken_invariants(url),
         )
