@@ -46,6 +46,12 @@ circuit_openings = Counter(
 circuit_refusals = Counter(
     "holdfast_circuit_refusals_total", "Requests that found their model shut.", ["model"]
 )
+rate_limit_waits = Histogram(
+    "holdfast_rate_limit_wait_seconds",
+    "Pauses for which runs were suspended, by who asked: provider, breaker or plugin.",
+    ["model", "asked_by"],
+    buckets=(1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600),
+)
 tool_calls = Counter(
     "holdfast_tool_calls_total", "Tool calls that came to a result.", ["tool", "status"]
 )

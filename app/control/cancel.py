@@ -16,8 +16,9 @@ from app.domain.control_events import CancelRequested
 from app.domain.events import RunFinish
 from app.domain.identity import run_identity
 from app.domain.ids import MessageId, RunId
-from app.domain.messages import LoggedMessage
+from app.domain.messages import CutShort, LoggedMessage
 from app.domain.principals import Principal, Scope
+from app.domain.rate_limits import partial_answer_of
 from app.domain.runs import Done, RunRecord, RunStatus
 from app.domain.terminations import Cancelled, status_reason, termination_to_json
 from app.domain.threads import Thread
@@ -107,8 +108,12 @@ async def wish(
 async def end_at_rest(
     transaction: Transaction, thread: Thread, record: RunRecord, reason: str | None
 ) -> None:
-    """End a run that nobody executes, as its worker would: results for open calls, then the end."""
+    """End a run that nobody executes, as its worker would: the text of an answer that a wait has
+    interrupted, results for open calls, then the end."""
     connection, now = transaction.connection, transaction.now
+    partial = partial_answer_of(record.run_state)
+    said = None if partial is None else partial.as_message(MessageId(new_id()), CutShort.CANCELLED)
+    response = "" if said is None else said.text
     termination = Cancelled(reason)
     unsettled = await tickets.unsettled_of_run(connection, record.tenant, record.id)
     open_calls = [
@@ -116,12 +121,14 @@ async def end_at_rest(
         for state in await tool_calls.of_run(connection, record.tenant, record.id)
         if not state.is_answered
     ]
+    last = [] if said is None else [said]
+    last += [
+        _last_word(state).as_message(MessageId(new_id()), state.call.id, state.run_with)
+        for state in open_calls
+    ]
     answers = [
-        LoggedMessage(
-            thread.next_message_seq + place,
-            _last_word(state).as_message(MessageId(new_id()), state.call.id, state.run_with),
-        )
-        for place, state in enumerate(open_calls)
+        LoggedMessage(thread.next_message_seq + place, message)
+        for place, message in enumerate(last)
     ]
     made = materialize_output(
         answers,
@@ -138,7 +145,7 @@ async def end_at_rest(
         next_seq=thread.next_message_seq,
         messages=tuple(answer.message for answer in made.messages),
         output=made.output,
-        state=Done(termination, now),
+        state=Done(termination, now, response or None),
         steps=record.steps,
         usage=record.usage,
         run_state=record.run_state or {},
@@ -153,7 +160,11 @@ async def end_at_rest(
     finish = RunFinish(
         identity=run_identity(record),
         termination=termination_to_json(termination),
-        result={"response": "", "status": "done", "status_reason": status_reason(termination)},
+        result={
+            "response": response,
+            "status": "done",
+            "status_reason": status_reason(termination),
+        },
     )
     if outcome.rolled_back is not None:
         transaction.say(record.tenant, record.thread_id, record.id, outcome.rolled_back)

@@ -16,9 +16,11 @@ from app.control.reading import run_not_found
 from app.domain.errands import FailedErrand
 from app.domain.ids import RunId
 from app.domain.principals import Principal, Scope
+from app.domain.rate_limits import waits_of
 from app.domain.runs import Created, Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.terminations import Failed, Outcome, Termination, outcome, status_reason
 from app.domain.tickets import Ticket, TicketKind, TicketStatus, can_go_on
+from app.domain.times import wire_time
 from app.storage import children, deliveries, failed_errands, runs, standings, threads, tickets
 from app.storage.database import Connection
 from app.storage.runs import RunKey
@@ -37,6 +39,7 @@ class Why(StrEnum):
     WAITING_FOR_TASKS = "waiting_for_tasks"
     WAITING_FOR_CHILDREN = "waiting_for_children"
     WAITING_FOR_EVENT = "waiting_for_event"
+    RATE_LIMITED = "rate_limited"
     AGENT_VERSION_UNAVAILABLE = "agent_version_unavailable"
     CANCEL_REQUESTED = "cancel_requested"
     ERRAND_FAILING = "errand_failing"
@@ -271,6 +274,10 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
             "with its model and its tools; or cancel it, and retry it with the current version.",
         )
         return
+    if state.until is not None:
+        yield Reason(Why.RATE_LIMITED, _until_when(facts.run, state.until))
+        yield from _if_nobody_works(facts)
+        return
     if facts.has_news:
         yield from _on_its_way(facts)
     for about_limit in (one for one in facts.open_tickets if one.kind is TicketKind.LIMIT):
@@ -304,8 +311,18 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
         )
 
 
+def _until_when(run: RunRecord, until: datetime) -> str:
+    waits = waits_of(run.run_state)
+    return (
+        f"{waits.newest.rstrip('.')}. The run resumes at {wire_time(until)}, without a person. It has waited "
+        f"{waits.count} times for rate limits, this wait included, {waits.seconds:g} seconds in all."
+    )
+
+
 def _next_attempt(facts: _Facts) -> datetime | None:
     """When somebody will look at the run, as far as that has a time."""
+    if isinstance(facts.run.state, Waiting) and facts.run.state.until is not None:
+        return facts.run.state.until
     if facts.due_at is not None or facts.owner is None or facts.owner.is_alive:
         return facts.due_at
     return facts.owner.heartbeat_at + timedelta(seconds=facts.patience)

@@ -53,6 +53,13 @@ async def resume_open_run(
             raise Conflict(
                 "agent_version_unavailable", f"{record.state.message}; only it can go on."
             )
+        case WaitingReason.RATE_LIMIT:
+            raise Conflict(
+                "run_not_waiting",
+                "The run waits for a rate limit to pass, and resumes without a person. A message with mode "
+                '"steer" is read when it resumes.',
+                run_id=record.id,
+            )
         case WaitingReason.CHILD_RUNS:
             raise Conflict(
                 "run_not_waiting",

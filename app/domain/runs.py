@@ -50,6 +50,7 @@ LIFECYCLE = "__runtime.run_lifecycle"
 AWAITING_TASKS = "awaiting_tasks"
 AWAITING_CHILDREN = "awaiting_children"
 LIMIT_REACHED = "limit_reached"
+RATE_LIMIT = "rate_limit"
 _REASONS = {
     AWAITING_CHILDREN: WaitingReason.CHILD_RUNS,
     AWAITING_TASKS: WaitingReason.BACKGROUND_TASKS,
@@ -58,7 +59,7 @@ _REASONS = {
     "auth_required": WaitingReason.TOOL_PERMISSION,
     "suspended": WaitingReason.TOOL_PERMISSION,
     LIMIT_REACHED: WaitingReason.USER_INPUT,
-    "rate_limit": WaitingReason.RATE_LIMIT,
+    RATE_LIMIT: WaitingReason.RATE_LIMIT,
     "manual_pause": WaitingReason.MANUAL_PAUSE,
     "agent_version_unavailable": WaitingReason.AGENT_VERSION_UNAVAILABLE,
 }
@@ -88,10 +89,12 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Needs something from outside and holds nothing meanwhile. `message` is the lifecycle's word."""
+    """Needs something from outside and holds nothing meanwhile. `message` is the lifecycle's word. With
+    `until`, which only `rate_limit` has, the run needs nothing but time."""
 
     reason: WaitingReason
     message: str
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ to change what an earlier one has changed is asked again, on the state as it is 
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
+from app.domain.rate_limits import AskedBy, Pause
 from app.domain.terminations import Termination
 from app.runtime.context import ActiveRun
 from app.runtime.plugins import (
@@ -21,6 +22,7 @@ from app.runtime.plugins import (
     Phase,
     Request,
     Stop,
+    SuspendRun,
 )
 from app.runtime.state import Batch, Change
 
@@ -41,6 +43,20 @@ class Asked:
         """The first wish for an end counts."""
         stops = self.all_of(Stop)
         return stops[0].termination if stops else None
+
+    @property
+    def pause(self) -> Pause | None:
+        """The longest wait that was asked for."""
+        waits = self.all_of(SuspendRun)
+        if not waits:
+            return None
+        longest = max(waits, key=lambda wait: wait.seconds)
+        return Pause(
+            seconds=longest.seconds,
+            asked_by=AskedBy.PLUGIN,
+            source=longest.plugin,
+            detail=longest.detail,
+        )
 
     @property
     def hand_off(self) -> AgentId | None:
@@ -137,7 +153,10 @@ async def _answer(plugin: str, hook: Hook, view: HookView) -> Sequence[Request]:
             raise PluginFailed(
                 plugin, view.phase.value, f"{type(request).__name__} can't be asked for there"
             )
-    return requests
+    return [
+        replace(request, plugin=plugin) if isinstance(request, SuspendRun) else request
+        for request in requests
+    ]
 
 
 def _commit(run: ActiveRun, phase: Phase, requests: Sequence[Request]) -> None:

@@ -45,10 +45,24 @@ def queue_queries(driver: Driver) -> Queries:
 
 async def enqueue(connection: Connection, key: RunKey) -> None:
     """Have some worker look at a run once this transaction commits."""
+    await _enqueue(connection, key, None)
+
+
+async def enqueue_at(connection: Connection, key: RunKey, at: datetime) -> None:
+    """Have some worker look at a run at that moment, by the database's clock, which also judges the claim."""
+    left = await connection.execute(_TIME_LEFT, {"at": at})
+    await _enqueue(connection, key, left.scalar_one())
+
+
+_TIME_LEFT = text("SELECT greatest(CAST(:at AS timestamptz) - now(), interval '0')")
+
+
+async def _enqueue(connection: Connection, key: RunKey, after: timedelta | None) -> None:
     queries = queue_queries(AsyncpgDriver(await raw(connection)))
     await queries.enqueue(
         ENTRYPOINT,
         json.dumps(asdict(key)).encode(),
+        execute_after=after,
         dedupe_key=_dedupe_key(key),
         on_conflict="skip",
     )

@@ -215,8 +215,8 @@ async def orphans(
 async def unheard(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs that wait although a ticket of theirs was answered, or expired, `grace` ago; for the sweeper.
 
-    Found by their tickets, because a million runs may wait. One that waits for its agent's version, or to
-    be let go on beyond a limit, couldn't use the answer.
+    Found by their tickets, because a million runs may wait. One that waits for its agent's version, for a
+    moment, or to be let go on beyond a limit, couldn't use the answer.
     """
     mine = (tickets.c.tenant == runs.c.tenant) & (tickets.c.run_id == runs.c.id)
     about_limit = tickets.alias("about_limit")
@@ -235,7 +235,9 @@ async def unheard(connection: Connection, *, grace: float, limit: int) -> list[R
             tickets.c.applied_at.is_(None),
             tickets.c.updated_at < func.now() - timedelta(seconds=grace),
             runs.c.status == RunStatus.WAITING.value,
-            runs.c.waiting_reason != WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
+            runs.c.waiting_reason.not_in(
+                (WaitingReason.AGENT_VERSION_UNAVAILABLE.value, WaitingReason.RATE_LIMIT.value)
+            ),
             ~held,
         )
         .order_by(tickets.c.updated_at)
@@ -279,6 +281,20 @@ async def waiting_for_version(
             runs.c.agent_version.in_(versions),
         )
         .order_by(runs.c.updated_at)
+        .limit(limit),
+    )
+
+
+async def past_rate_limit(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
+    """Runs that should have resumed `grace` ago, after a rate limit; for the sweeper."""
+    return await _keys(
+        connection,
+        select(*_key_columns)
+        .where(
+            runs.c.waiting_reason == WaitingReason.RATE_LIMIT.value,
+            runs.c.waiting_until < func.now() - timedelta(seconds=grace),
+        )
+        .order_by(runs.c.waiting_until)
         .limit(limit),
     )
 
@@ -337,7 +353,8 @@ async def page(
 
 
 _STANDING = """
-SELECT r.status, r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
+SELECT r.status, r.waiting_reason = 'rate_limit'
+    OR r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
     OR r.waiting_reason <> 'agent_version_unavailable' AND EXISTS (
     SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
         AND t.status IN ('decided', 'expired') AND t.applied_at IS NULL)
@@ -353,7 +370,8 @@ class Standing:
 
     status: RunStatus
     has_answer: bool
-    """Somebody has answered a ticket, or a task has reported, and a worker will use that."""
+    """Somebody has answered a ticket, or a task has reported, and a worker will use that; or the run waits
+    for a rate limit, and resumes by itself."""
 
     @property
     def rests(self) -> bool:
