@@ -28,7 +28,7 @@ _OF_A_STEP = {
     "inference_complete",
     "step_end",
 }
-_UNCOUNTED_ENDS = {"agent_version_unavailable", "limit_reached"}
+_UNCOUNTED_ENDS = {"agent_version_unavailable", "limit_reached", "rate_limit"}
 """Why a run may wait that leaves a step to be begun again under its number."""
 
 
