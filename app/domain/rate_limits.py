@@ -69,6 +69,8 @@ class Waits:
 
     count: int = 0
     seconds: float = 0.0
+    breaker_waits: int = 0
+    """Waits for a circuit breaker since the last whole answer."""
     newest: str = ""
     """Who asked for the newest wait, in words."""
 
@@ -102,7 +104,10 @@ def plan_wait(
         )
     seconds = pause.seconds + jitter(pause.seconds, chance)
     made = Waits(
-        count=waits.count + 1, seconds=round(waits.seconds + seconds, 3), newest=pause.sentence
+        count=waits.count + 1,
+        seconds=round(waits.seconds + seconds, 3),
+        breaker_waits=waits.breaker_waits + (pause.asked_by is AskedBy.BREAKER),
+        newest=pause.sentence,
     )
     return ResumeAt(at + timedelta(seconds=seconds), made)
 

@@ -33,6 +33,7 @@ from app.runtime.partial_answers import keep_partial_answer, partial_answer
 from app.runtime.phases import NOTHING_ASKED, Asked
 from app.runtime.plugins import OverrideInference
 from app.runtime.ports import ModelRequest, StopReason
+from app.runtime.rate_limit_waits import may_wait_again, note_answer
 from app.runtime.recovery import (
     LENGTH_LIMIT,
     Plan,
@@ -98,12 +99,16 @@ async def infer(run: ActiveRun, asked: Asked = NOTHING_ASKED) -> Reply | Pause:
     try:
         reply = await inference.whole_answer()
     except PauseNeeded as needed:
-        keep_partial_answer(run, inference.partial)
-        return needed.pause
+        if may_wait_again(run, needed.pause):
+            keep_partial_answer(run, inference.partial)
+            return needed.pause
+        _leave_what_was_said(run, inference.answer, needed.failure)
+        raise needed.failure from None
     except Exception as error:
         _leave_what_was_said(run, inference.answer, error)
         raise
     keep_partial_answer(run, None)
+    note_answer(run)
     seconds = (run.clock.now() - began).total_seconds()
     telemetry.inference_seconds.labels(run.agent.model.name).observe(seconds)
     run.say(

@@ -13,39 +13,25 @@ import structlog
 from app import telemetry
 from app.domain.events import StepEnd
 from app.domain.finishes import finish_at_rest
-from app.domain.rate_limits import (
-    RATE_LIMIT_WAITS,
-    Pause,
-    ResumeAt,
-    WaitExceeded,
-    Waits,
-    plan_wait,
-    waits_from_json,
-    waits_to_json,
-)
+from app.domain.rate_limits import Pause, ResumeAt, WaitExceeded, plan_wait
 from app.domain.runs import RATE_LIMIT, Waiting, waiting_reason
 from app.domain.terminations import RATE_LIMIT_WAIT_EXCEEDED
 from app.runtime.context import ActiveRun
 from app.runtime.endings import Ending, Suspended, fail
-from app.runtime.state import Batch, Change, StateKey
-
-_WAITS: StateKey[Waits, Waits] = StateKey(
-    RATE_LIMIT_WAITS, Waits, encode=waits_to_json, decode=waits_from_json
-)
+from app.runtime.rate_limit_waits import note_waits, waits_so_far
 
 log = structlog.get_logger(__name__)
 
 
 async def wait_for_pause(run: ActiveRun, pause: Pause) -> Ending:
     """Suspend the run until the pause is over, or end it when it would wait longer than it may."""
-    run.state.register([_WAITS])
-    waits = run.state.snapshot.get(_WAITS)
+    waits = waits_so_far(run)
     planned = plan_wait(pause, waits, run.rate_limits, at=run.clock.now(), chance=random.random())
     match planned:
         case WaitExceeded(detail):
             return await fail(run, RATE_LIMIT_WAIT_EXCEEDED, detail)
         case ResumeAt(until, made):
-            run.change_state(Batch([Change(_WAITS, made)]))
+            note_waits(run, made)
             return await _suspend_until(run, until, pause)
         case _:
             assert_never(planned)

@@ -13,11 +13,13 @@ from app.domain.rate_limits import AskedBy, Pause, RateLimitPolicy
 
 
 class PauseNeeded(HoldfastError):
-    """No model may be asked before a pause that is too long for a worker; never leaves the runtime."""
+    """No model may be asked before a pause that is too long for a worker; never leaves the runtime.
+    `failure` is what the run fails with if it may not wait."""
 
-    def __init__(self, pause: Pause) -> None:
+    def __init__(self, pause: Pause, failure: InferenceFailed) -> None:
         super().__init__(pause.sentence)
         self.pause = pause
+        self.failure = failure
 
 
 class Attempts:
@@ -72,12 +74,13 @@ class Attempts:
         if is_shut and asked_for and not is_long and self._has_retries:
             self._retries += 1
             return asked_for
-        if self._pauses:
-            raise PauseNeeded(min(self._pauses, key=lambda pause: pause.seconds))
-        raise self._refusal or failed(
+        last = self._refusal or failed(
             FailureKind.ALL_MODELS_UNAVAILABLE,
             f"failed too often lately and aren't asked for a while: {', '.join(self._models)}",
         )
+        if self._pauses:
+            raise PauseNeeded(min(self._pauses, key=lambda pause: pause.seconds), last)
+        raise last
 
     @property
     def _has_retries(self) -> bool:

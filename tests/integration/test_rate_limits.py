@@ -21,7 +21,8 @@ from app.domain.messages import CutShort, Message, Role, Text
 from app.domain.rate_limits import RateLimitPolicy, partial_answer_of, waits_of
 from app.domain.runs import Done, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.terminations import Cancelled, Failed
-from app.llm.scripted import Fail, Gate, Say, in_order, turn
+from app.llm.guarded import Breakers
+from app.llm.scripted import Fail, Gate, Say, Script, ScriptedModel, in_order, turn
 from app.runtime.plugins import HookView, Phase, Plugin, Request, SuspendRun
 from app.storage import deliveries, hot_starts, runs
 from app.storage.runs import RunKey
@@ -30,6 +31,7 @@ from tests.support.conditions import eventually
 from tests.support.house import (
     ANN,
     PATIENCE,
+    OneModel,
     Run,
     an_agent,
     of_type,
@@ -215,6 +217,60 @@ async def test_an_open_breaker_suspends_the_run(database_url: str) -> None:
         assert waiting(await second.now()).until is not None
     assert said[-1]["waiting"]["detail"].startswith("The circuit breaker of model scripted is open")
     assert len(script.requests) == 5
+
+
+async def test_a_model_that_stays_broken_is_waited_for_as_often_as_it_is_retried(
+    database_url: str,
+) -> None:
+    script = in_order(*[turn(CUT)] * 9)
+    catalog = an_agent(retry=RetryPolicy(max_retries=4, backoff_base=0.001))
+    async with replica(database_url, catalog, script) as house:
+        await (await house.start()).finished()
+        run = await house.start()
+        for count in range(1, 5):
+            await run.finished(count)
+            assert waits_of((await run.now()).run_state).breaker_waits == count
+            await its_time_comes(run)
+        said = await run.finished(5)
+    assert said[-1]["termination"]["code"] == "all_models_unavailable"
+    assert len(script.requests) == 5
+
+
+async def test_an_answer_lets_the_model_be_waited_for_anew(database_url: str) -> None:
+    probe = Probe()
+    script = in_order(*[turn(CUT)] * 5, turn(probe.call("c1")), turn("done"))
+    catalog = an_agent(probe.tool, retry=RetryPolicy(max_retries=4, backoff_base=0.001))
+    models = ModelCatalogWithClock(script)
+    async with replica(database_url, catalog, models) as house:
+        await (await house.start()).finished()
+        run = await house.start()
+        await run.finished()
+        models.clock.move(timedelta(seconds=31))
+        await its_time_comes(run)
+        await run.finished(2)
+        waits = waits_of((await run.now()).run_state)
+    assert (waits.count, waits.breaker_waits) == (1, 0)
+    assert len(probe.handed) == 1
+
+
+class _MovedClock:
+    def __init__(self) -> None:
+        self._by = timedelta()
+
+    def move(self, by: timedelta) -> None:
+        self._by += by
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._by  # noqa: TID251  the wall clock, as far as it was moved
+
+
+class ModelCatalogWithClock(OneModel):
+    """One model behind breakers whose time a test moves."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(ScriptedModel("scripted", script))
+        self.clock = _MovedClock()
+        self._breakers = Breakers(self.clock)
 
 
 async def test_each_wait_is_measured(database_url: str) -> None:

@@ -14,7 +14,7 @@ from tests.support.providers import FakeProvider
 
 pytestmark = pytest.mark.anyio
 
-SEED = 220
+SEED = 203
 """One by which a replica is frozen first, while both are up, and then one after the other goes."""
 SECONDS = 9.0
 PAUSES = (0.3, 0.75)
