@@ -69,7 +69,9 @@ summaries = Counter(
     "holdfast_summaries_total", "Summaries of old messages, by what came of them.", ["outcome"]
 )
 queue_delay = Histogram(
-    "holdfast_queue_delay_seconds", "From a delivery's enqueuing to its claim.", buckets=_SECONDS
+    "holdfast_queue_delay_seconds",
+    "From a delivery's enqueuing, or the moment that it was put off to, to its claim.",
+    buckets=_SECONDS,
 )
 flush_seconds = Histogram("holdfast_flush_seconds", "Duration of event flushes.", buckets=_SECONDS)
 flush_events = Histogram("holdfast_flush_events", "Events per flush.", buckets=_COUNTS)

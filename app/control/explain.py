@@ -17,7 +17,7 @@ from app.domain.errands import FailedErrand
 from app.domain.ids import RunId
 from app.domain.principals import Principal, Scope
 from app.domain.rate_limits import waits_of
-from app.domain.runs import Created, Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
+from app.domain.runs import Created, Done, Running, RunRecord, Waiting, WaitingReason
 from app.domain.terminations import Failed, Outcome, Termination, outcome, status_reason
 from app.domain.tickets import Ticket, TicketKind, TicketStatus, can_go_on
 from app.domain.times import wire_time
@@ -259,11 +259,18 @@ def _why_in_line(facts: _Facts) -> Iterator[Reason]:
         Why.QUEUED_BEHIND_RUN,
         f"Its thread is occupied by {behind}; this run is number {facts.position} in line.",
     )
-    if occupant is not None and occupant.status is RunStatus.WAITING:
-        yield Reason(
-            Why.THREAD_WAITING,
-            "The run that occupies the thread waits itself. Answer its tickets, or cancel it.",
-        )
+    match None if occupant is None else occupant.state:
+        case Waiting(until=until) if until is not None:
+            yield Reason(
+                Why.THREAD_WAITING,
+                "The run that occupies the thread waits for a rate limit itself, and resumes at "
+                f"{wire_time(until)}. Wait for it, or cancel it.",
+            )
+        case Waiting():
+            yield Reason(
+                Why.THREAD_WAITING,
+                "The run that occupies the thread waits itself. Answer its tickets, or cancel it.",
+            )
 
 
 def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:

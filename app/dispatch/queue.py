@@ -22,6 +22,7 @@ from app.storage.deliveries import (
     delivered,
     delivered_errand,
     delivered_task,
+    meant_for,
     queue_queries,
 )
 from app.storage.outages import reason_of
@@ -112,7 +113,8 @@ class DeliveryQueue:
             )
 
     async def _received(self, job: Job) -> None:
-        delay = (datetime.now(UTC) - job.created).total_seconds()  # noqa: TID251  the queue's own clock
+        due_at = meant_for(job.payload) or job.created
+        delay = (datetime.now(UTC) - due_at).total_seconds()  # noqa: TID251  the queue's own clock
         telemetry.queue_delay.observe(max(0.0, delay))
         await _handled(self._handle(delivered(job.payload), str(job.id)))
 

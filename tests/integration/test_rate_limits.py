@@ -427,6 +427,31 @@ async def test_a_message_does_not_stand_for_the_time(database_url: str) -> None:
         assert (await run.now()).unread_inputs == 0
 
 
+async def test_a_run_in_line_is_told_that_time_will_free_its_thread(database_url: str) -> None:
+    async with replica(database_url, an_agent(), in_order(turn(limited(600)))) as house:
+        run = await house.start()
+        said = await run.finished()
+        behind = await house.start(thread_id=run.thread_id)
+        reasons = (await explain(house.desk, ANN, behind.id)).reasons
+    assert [reason.code for reason in reasons] == [Why.QUEUED_BEHIND_RUN, Why.THREAD_WAITING]
+    assert said[-1]["waiting"]["until"] in reasons[1].text
+    assert "ticket" not in reasons[1].text
+
+
+async def test_a_wait_is_no_delay_of_the_queue(database_url: str) -> None:
+    name = "holdfast_queue_delay_seconds_sum"
+    script = in_order(turn(limited(2)), turn("there"))
+    async with replica(database_url, an_agent(), script, rate_limits=SOON) as house:
+        run = await house.start()
+        await run.finished()
+        before = REGISTRY.get_sample_value(name) or 0.0
+        said = await run.finished(2)
+        after = REGISTRY.get_sample_value(name) or 0.0
+    until = datetime.fromisoformat(of_type(said, "run_finish")[0]["waiting"]["until"])
+    resumed = datetime.fromisoformat(of_type(said, "run_start")[1]["ts"])
+    assert 0 < after - before <= (resumed - until).total_seconds() + 0.001
+
+
 async def test_explain_names_the_model_and_the_time(database_url: str) -> None:
     async with replica(database_url, an_agent(), in_order(turn(limited(600)))) as house:
         run = await house.start()

@@ -47,7 +47,7 @@ _LASTS = {
     Break.MODEL_CUT: (0.2, 1.0),
     Break.MODEL_STALL: (0.2, 1.0),
     Break.MODEL_REFUSES: (0.2, 1.0),
-    Break.MODEL_LIMITS: (0.5, 1.0),
+    Break.MODEL_LIMITS: (1.0, 2.0),
     Break.MODEL_GARBAGE: (0.2, 1.0),
 }
 """Between how many seconds each lasts; a replica stays stopped so much longer than it counts as alive."""
