@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 _TOOLS = ("look", "put", "send", "send", "pay", "pay", "pay", "ask")
 _ROUNDS = (0, 0, 1, 1, 1, 2, 3)
 _FLOODS = 0.02
+_LIMITED = 0.15
+"""So many prompts are answered with a long pause first, at each step."""
 _BELOW: Mapping[str, Sequence[str]] = {
     "boss": ("lead", "lead", "lead", "forgetful"),
     "patron": ("lead", "distant_lead", "distant_lead"),
@@ -24,7 +26,8 @@ def prompt(chance: random.Random, mark: str) -> str:
         return f'CALL flood {{"what": "{mark}/0"}}'
     rounds = chance.choice(_ROUNDS)
     calls = [_round(chance, f"{mark}/{number}") for number in range(rounds)]
-    return " ".join(calls) or "Tell me something."
+    words = " ".join(calls) or "Tell me something."
+    return f"{words} CHAOS 429-wait once" if chance.random() < _LIMITED else words
 
 
 def tree_prompt(chance: random.Random, agent_id: str, mark: str) -> str:
