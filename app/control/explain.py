@@ -17,6 +17,7 @@ from app.domain.errands import FailedErrand
 from app.domain.ids import RunId
 from app.domain.pauses import Pause
 from app.domain.principals import Principal, Scope
+from app.domain.rate_limits import waits_of
 from app.domain.runs import Created, Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.terminations import Failed, Outcome, Termination, outcome, status_reason
 from app.domain.tickets import (
@@ -45,6 +46,7 @@ class Why(StrEnum):
     WAITING_FOR_TASKS = "waiting_for_tasks"
     WAITING_FOR_CHILDREN = "waiting_for_children"
     WAITING_FOR_EVENT = "waiting_for_event"
+    RATE_LIMITED = "rate_limited"
     AGENT_VERSION_UNAVAILABLE = "agent_version_unavailable"
     PAUSED = "paused"
     CANCEL_REQUESTED = "cancel_requested"
@@ -295,11 +297,19 @@ def _why_in_line(facts: _Facts) -> Iterator[Reason]:
             "The run that occupies the thread is paused. Resume it with "
             f"POST /v1/runs/{occupant.id}/resume, or cancel it.",
         )
-    elif occupant is not None and occupant.status is RunStatus.WAITING:
-        yield Reason(
-            Why.THREAD_WAITING,
-            "The run that occupies the thread waits itself. Answer its tickets, or cancel it.",
-        )
+        return
+    match None if occupant is None else occupant.state:
+        case Waiting(until=until) if until is not None:
+            yield Reason(
+                Why.THREAD_WAITING,
+                "The run that occupies the thread waits for a rate limit itself, and resumes at "
+                f"{wire_time(until)}. Wait for it, or cancel it.",
+            )
+        case Waiting():
+            yield Reason(
+                Why.THREAD_WAITING,
+                "The run that occupies the thread waits itself. Answer its tickets, or cancel it.",
+            )
 
 
 def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
@@ -309,6 +319,10 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
             f"{state.message}. It goes on by itself once a worker has that version of its agent, "
             "with its model and its tools; or cancel it, and retry it with the current version.",
         )
+        return
+    if state.until is not None:
+        yield Reason(Why.RATE_LIMITED, _until_when(facts.run, state.until))
+        yield from _if_nobody_works(facts)
         return
     if facts.has_news:
         yield from _on_its_way(facts)
@@ -357,8 +371,18 @@ def _what_comes(ticket: Ticket) -> str:
     )
 
 
+def _until_when(run: RunRecord, until: datetime) -> str:
+    waits = waits_of(run.run_state)
+    return (
+        f"{waits.newest.rstrip('.')}. The run resumes at {wire_time(until)}, without a person. It has waited "
+        f"{waits.count} times for rate limits, this wait included, {waits.seconds:g} seconds in all."
+    )
+
+
 def _next_attempt(facts: _Facts) -> datetime | None:
     """When somebody will look at the run, as far as that has a time."""
+    if isinstance(facts.run.state, Waiting) and facts.run.state.until is not None:
+        return facts.run.state.until
     if facts.due_at is not None or facts.owner is None or facts.owner.is_alive:
         return facts.due_at
     return facts.owner.heartbeat_at + timedelta(seconds=facts.patience)

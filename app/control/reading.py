@@ -1,7 +1,7 @@
 """Queries about runs, threads and messages. Foreign and missing are the same: not found."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from app.control.desk import Desk
@@ -11,6 +11,7 @@ from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Visibility
 from app.domain.open_parts import OpenParts, open_parts_of
 from app.domain.principals import Principal, Scope
+from app.domain.rate_limits import partial_answer_of
 from app.domain.runs import RunFilter, Running, RunRecord, Waiting
 from app.domain.slices import Slice
 from app.domain.threads import Thread, ThreadSize
@@ -143,6 +144,8 @@ async def snapshot(desk: Desk, principal: Principal, run_id: RunId) -> Snapshot:
                 connection, principal.tenant, record.thread_id, run_id, record.events_from
             )
             open_parts = open_parts_of(said)
+        if (partial := partial_answer_of(record.run_state)) is not None and not record.is_done:
+            open_parts = replace(open_parts, text=partial.text + open_parts.text)
         log = await _log_of(connection, record)
         seen = await _waiting(connection, record, unsettled)
     return Snapshot(seen, tuple(log), open_parts, head)

@@ -25,6 +25,7 @@ from app.storage.deliveries import (
     delivered_errand,
     delivered_signal_job,
     delivered_task,
+    meant_for,
     queue_queries,
 )
 from app.storage.outages import reason_of
@@ -119,7 +120,8 @@ class DeliveryQueue:
             )
 
     async def _received(self, job: Job) -> None:
-        delay = (datetime.now(UTC) - job.created).total_seconds()  # noqa: TID251  the queue's own clock
+        due_at = meant_for(job.payload) or job.created
+        delay = (datetime.now(UTC) - due_at).total_seconds()  # noqa: TID251  the queue's own clock
         telemetry.queue_delay.observe(max(0.0, delay))
         await _handled(self._handle(delivered(job.payload), str(job.id)))
 

@@ -281,15 +281,20 @@ def waiting_to_json(
     message: str,
     tickets: Sequence[Ticket],
     since_dispatch_id: str,
+    until: datetime | None = None,
+    detail: str = "",
 ) -> dict[str, Any]:
-    """What a waiting run waits for; `ticket_ids` are its tickets' names in the same order."""
+    """What a waiting run waits for; `ticket_ids` are its tickets' names in the same order. `until` and
+    `detail` are there when it only needs time."""
     ordered = sorted(tickets, key=ticket_order)
+    timed = {} if until is None else {"until": wire_time(until), "detail": detail}
     return {
         "reason": reason.value,
         "message": message,
         "ticket_ids": [ticket.ticket_id for ticket in ordered],
         "tickets": [ticket_to_json(ticket) for ticket in ordered],
         "since_dispatch_id": since_dispatch_id,
+        **timed,
     }
 
 

@@ -44,11 +44,11 @@ class _OpenCall:
 
 
 class Answer:
-    """Says each part as it comes."""
+    """Says each part as it comes. `begun_with` is text of an earlier activation, which was said there."""
 
-    def __init__(self, run: ActiveRun) -> None:
+    def __init__(self, run: ActiveRun, begun_with: str = "") -> None:
         self._run = run
-        self._text: list[str] = []
+        self._text: list[str] = [begun_with]
         self._calls: dict[CallId, _OpenCall] = {}
         self._usage: TokenUsage | None = None
         self.calls: list[ToolCall] = []

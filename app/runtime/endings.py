@@ -28,6 +28,7 @@ from app.domain.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketKind
 from app.domain.tool_calls import CallState
 from app.runtime.context import ActiveRun
 from app.runtime.fresh_calls import with_calls_declined
+from app.runtime.partial_answers import take_partial_answer
 from app.runtime.phases import ask_at_the_end
 from app.runtime.tool_round import ToolRound
 
@@ -43,7 +44,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The run waits for people or for its tasks, and holds nothing."""
+    """The run waits for people, for its tasks or for a moment, and holds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +150,11 @@ async def finish(
 
 
 async def _save_end(run: ActiveRun, termination: Termination, last: ToolRound) -> CheckpointAnswer:
-    response = last_words(run.record, run.log, last.messages)
+    messages = [*take_partial_answer(run, termination), *last.messages]
+    response = last_words(run.record, run.log, messages)
     state = Done(termination, run.clock.now(), response or None)
     return await run.save(
-        last.messages,
+        messages,
         said=last.said,
         applied=last.applied,
         state=state,

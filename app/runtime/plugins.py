@@ -7,6 +7,7 @@ same state whatever their order, and a run can say what was asked of it and by w
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -187,6 +188,23 @@ class HandOff:
     agent_id: AgentId
 
 
+@dataclass(frozen=True, slots=True)
+class SuspendRun:
+    """Suspend the run with the reason `rate_limit`, and resume it after so many seconds; nothing is lost.
+
+    The hook is asked again at the resume. The sum of a run's waits is limited by a setting.
+    """
+
+    seconds: float
+    detail: str
+    plugin: str = ""
+    """Filled in by the phase."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seconds < inf:
+            raise ValueError(f"a run can't be suspended for {self.seconds!r} seconds")
+
+
 Request: TypeAlias = (
     Change
     | AddContext
@@ -199,16 +217,18 @@ Request: TypeAlias = (
     | SetResult
     | Stop
     | Pause
+    | SuspendRun
     | HandOff
 )
 
 _ANYWHERE = (Change, Stop, Pause)
 OFFERED: Mapping[Phase, tuple[type[Any], ...]] = MappingProxyType(
     {
-        Phase.RUN_START: _ANYWHERE,
-        Phase.STEP_START: _ANYWHERE,
+        Phase.RUN_START: (*_ANYWHERE, SuspendRun),
+        Phase.STEP_START: (*_ANYWHERE, SuspendRun),
         Phase.BEFORE_INFERENCE: (
             *_ANYWHERE,
+            SuspendRun,
             AddContext,
             HideTools,
             OnlyTools,

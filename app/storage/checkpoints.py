@@ -129,6 +129,8 @@ async def save(
     elif isinstance(checkpoint.state, Waiting) and record.cancel_requested_at is not None:
         # The wish came too late to be heard, and at rest nobody listens: somebody has to see to it.
         await deliveries.enqueue(connection, _key_of(checkpoint))
+    elif isinstance(checkpoint.state, Waiting) and (until := checkpoint.state.until) is not None:
+        await deliveries.enqueue_at(connection, _key_of(checkpoint), until)
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
     if checkpoint.owes_run_end:
         await run_ends.add(connection, record)
@@ -208,13 +210,14 @@ def _key_of(checkpoint: Checkpoint) -> RunKey:
 
 
 def _waits_for_answers(checkpoint: Checkpoint) -> bool:
-    """A run whose agent isn't to be had, or that is paused, can't use an answer, and waits whether there
-    is one or not; one that has come to wait for its tasks has asked for none."""
+    """A run whose agent isn't available, that is paused or that waits for a moment can't use an answer, and
+    waits whether there is one or not. A run that waits for its tasks has asked for none."""
     state = checkpoint.state
     return isinstance(state, Waiting) and state.reason not in (
         WaitingReason.AGENT_VERSION_UNAVAILABLE,
         WaitingReason.BACKGROUND_TASKS,
         WaitingReason.MANUAL_PAUSE,
+        WaitingReason.RATE_LIMIT,
     )
 
 

@@ -178,7 +178,11 @@ def _state_of(row: Row) -> RunState:
             owner = row["owner"]
             return Running(None if owner is None else WorkerId(owner))
         case RunStatus.WAITING:
-            return Waiting(WaitingReason(row["waiting_reason"]), row["waiting_message"] or "")
+            return Waiting(
+                WaitingReason(row["waiting_reason"]),
+                row["waiting_message"] or "",
+                row["waiting_until"],
+            )
         case RunStatus.DONE:
             return Done(
                 termination_from_json(parsed(row["termination"])),

@@ -7,8 +7,10 @@ delivery's completion is written, and a later wake-up must not drown in that gap
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence.qb import (
@@ -40,6 +42,7 @@ ENTRYPOINT = "run"
 TASK_ENTRYPOINT = "task"
 ERRAND_ENTRYPOINT = "errand"
 SIGNAL_ENTRYPOINT = "signal"
+_DUE_AT = "due_at"
 _SETTINGS = DBSettings(db_schema="pgq")
 
 
@@ -55,10 +58,29 @@ def queue_queries(driver: Driver) -> Queries:
 
 async def enqueue(connection: Connection, key: RunKey) -> None:
     """Have some worker look at a run once this transaction commits."""
+    await _enqueue(connection, key)
+
+
+async def enqueue_at(connection: Connection, key: RunKey, at: datetime) -> None:
+    """Have some worker look at a run at that moment, by the database's clock, which also judges the claim."""
+    left = await connection.execute(_TIME_LEFT, {"at": at})
+    await _enqueue(connection, key, left.scalar_one(), {_DUE_AT: at.isoformat()})
+
+
+_TIME_LEFT = text("SELECT greatest(CAST(:at AS timestamptz) - now(), interval '0')")
+
+
+async def _enqueue(
+    connection: Connection,
+    key: RunKey,
+    after: timedelta | None = None,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     queries = queue_queries(AsyncpgDriver(await raw(connection)))
     await queries.enqueue(
         ENTRYPOINT,
-        json.dumps(asdict(key)).encode(),
+        json.dumps({**asdict(key), **more}).encode(),
+        execute_after=after,
         dedupe_key=_dedupe_key(key),
         on_conflict="skip",
     )
@@ -88,6 +110,12 @@ def delivered(payload: bytes | None) -> RunKey:
     return RunKey(
         Tenant(body["tenant"]), ThreadId(body["thread_id"]), RunId(body["run_id"]), body["attempt"]
     )
+
+
+def meant_for(payload: bytes | None) -> datetime | None:
+    """The moment that a run's delivery was put off to; None when it was due at once."""
+    due_at = json.loads(payload or b"{}").get(_DUE_AT)
+    return None if due_at is None else datetime.fromisoformat(due_at)
 
 
 async def enqueue_task(connection: Connection, key: TaskKey) -> None:

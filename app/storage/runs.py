@@ -253,8 +253,8 @@ async def orphans(
 async def unheard(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs that wait although a ticket of theirs was answered, or expired, `grace` ago; for the sweeper.
 
-    Found by their tickets, because a million runs may wait. One that waits for its agent's version, or to
-    be let go on beyond a limit, couldn't use the answer.
+    Found by their tickets, because a million runs may wait. One that waits for its agent's version, for a
+    moment, or to be let go on beyond a limit, couldn't use the answer.
     """
     mine = (tickets.c.tenant == runs.c.tenant) & (tickets.c.run_id == runs.c.id)
     about_limit = tickets.alias("about_limit")
@@ -273,7 +273,9 @@ async def unheard(connection: Connection, *, grace: float, limit: int) -> list[R
             tickets.c.applied_at.is_(None),
             tickets.c.updated_at < func.now() - timedelta(seconds=grace),
             runs.c.status == RunStatus.WAITING.value,
-            runs.c.waiting_reason != WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
+            runs.c.waiting_reason.not_in(
+                (WaitingReason.AGENT_VERSION_UNAVAILABLE.value, WaitingReason.RATE_LIMIT.value)
+            ),
             NOT_PAUSED,
             ~held,
         )
@@ -339,6 +341,21 @@ async def waiting_for_version(
     )
 
 
+async def past_rate_limit(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
+    """Runs that should have resumed `grace` ago, after a rate limit; for the sweeper."""
+    return await _keys(
+        connection,
+        select(*_key_columns)
+        .where(
+            runs.c.waiting_reason == WaitingReason.RATE_LIMIT.value,
+            runs.c.waiting_until < func.now() - timedelta(seconds=grace),
+            NOT_PAUSED,
+        )
+        .order_by(runs.c.waiting_until)
+        .limit(limit),
+    )
+
+
 _key_columns = (runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
 
 
@@ -393,7 +410,8 @@ async def page(
 
 
 _STANDING = """
-SELECT r.status, r.pause_requested_at IS NULL AND (r.waiting_reason = 'manual_pause'
+SELECT r.status, r.pause_requested_at IS NULL AND (
+    r.waiting_reason IN ('manual_pause', 'rate_limit')
     OR r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
     OR r.waiting_reason <> 'agent_version_unavailable' AND EXISTS (
     SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
@@ -410,7 +428,8 @@ class Standing:
 
     status: RunStatus
     has_answer: bool
-    """A ticket was answered, a task has reported, or a pause was removed, and a worker will use that."""
+    """A worker will continue the run: a ticket was answered, a task has reported, a pause was removed, or the
+    run waits for a rate limit."""
 
     @property
     def rests(self) -> bool:

@@ -161,6 +161,8 @@ runs = Table(
     Column("admitted", Boolean, nullable=False),
     Column("waiting_reason", Text),
     Column("waiting_message", Text),
+    # When a run resumes that needs nothing but time.
+    Column("waiting_until", _time),
     Column("termination", JSONB(none_as_null=True)),
     Column("final_output", Text),
     Column("root_run_id", _uuid, nullable=False),
@@ -216,6 +218,10 @@ runs = Table(
     _one_of("status", RunStatus),
     _one_of("waiting_reason", WaitingReason),
     CheckConstraint("(status = 'waiting') = (waiting_reason IS NOT NULL)", name="waiting"),
+    CheckConstraint(
+        "(waiting_until IS NOT NULL) = (waiting_reason IS NOT DISTINCT FROM 'rate_limit')",
+        name="waiting_until",
+    ),
     CheckConstraint("(status = 'done') = (termination IS NOT NULL)", name="termination"),
     CheckConstraint("(status = 'done') = (finished_at IS NOT NULL)", name="finished"),
     CheckConstraint("owner IS NULL OR status = 'running'", name="owner"),
@@ -268,6 +274,11 @@ runs = Table(
         "runs_resumed",
         "updated_at",
         postgresql_where=text("waiting_reason = 'manual_pause' AND pause_requested_at IS NULL"),
+    ),
+    Index(
+        "runs_rate_limited",
+        "waiting_until",
+        postgresql_where=text("waiting_reason = 'rate_limit'"),
     ),
     # What retention walks along, in the order in which runs have ended.
     Index("runs_finished", "finished_at", "tenant", "id", postgresql_where=text("status = 'done'")),

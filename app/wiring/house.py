@@ -28,6 +28,7 @@ from app.dispatch.task_execution import TaskBench
 from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.ids import RunId, Tenant, WorkerId
+from app.domain.rate_limits import RateLimitPolicy
 from app.events.hub import Hub
 from app.events.outgoing import Outgoing, Publisher
 from app.events.relay import Hint, Relay, Topic
@@ -144,6 +145,9 @@ async def _furnish(
         clock=clock,
         backends=backends,
         redact=redact,
+        rate_limits=RateLimitPolicy(
+            suspend_after=settings.rate_limit_suspend_after, max_wait=settings.rate_limit_max_wait
+        ),
     )
     task_bench = TaskBench(database=database, outgoing=outgoing, roster=roster, redact=redact)
     worker, tasks = _workers(settings, me, bench, task_bench)

@@ -18,6 +18,7 @@ from app.domain.identity import session_id, waits_since
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
 from app.domain.pauses import Pause
+from app.domain.rate_limits import waits_of
 from app.domain.runs import Done, RunRecord, Waiting
 from app.domain.terminations import outcome, termination_to_json
 from app.domain.ticket_terms import OnExpiry
@@ -183,7 +184,8 @@ class RunOut(Answer):
     outcome: str | None = Field(description="How it went, in one word, once it is done.")
     termination: dict[str, Any] | None = Field(description="Why it ended: type, code, detail.")
     waiting: dict[str, Any] | None = Field(
-        description="What it waits for, with the open tickets, and those of children that it waits for."
+        description="What it waits for, with the open tickets, and those of children that it waits for. "
+        "`until` is there with the reason `rate_limit`: the run resumes then, without a person."
     )
     final_output: str | None
     cancel_requested_at: Time | None
@@ -278,10 +280,17 @@ def _pause_out(pause: Pause) -> PauseOut:
 
 def _waiting(view: RunView | RunRecord, record: RunRecord, state: Waiting) -> dict[str, Any]:
     tickets = view.open_tickets if isinstance(view, RunView) else ()
-    body = waiting_to_json(state.reason, state.message, tickets, waits_since(record))
+    body = waiting_to_json(
+        state.reason,
+        state.message,
+        tickets,
+        waits_since(record),
+        until=state.until,
+        detail=waits_of(record.run_state).newest,
+    )
     if not isinstance(view, RunView):
         # Nobody has looked for tickets, which isn't the same as that there are none.
-        return {key: body[key] for key in ("reason", "message", "since_dispatch_id")}
+        return {key: value for key, value in body.items() if key not in ("ticket_ids", "tickets")}
     if view.tickets_below:
         body["tickets_of_children"] = [
             {**ticket_to_json(ticket), "run_id": ticket.run_id} for ticket in view.tickets_below
