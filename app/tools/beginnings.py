@@ -3,7 +3,8 @@
 from typing import Any
 
 _BYTES_PER_VALUE = 2
-"""Of JSON, at least: the value and what divides it from the next; one more for an empty list or object."""
+"""Of JSON, at least: the value and what divides it from the next."""
+_NUMBERS = frozenset({int, float, bool, type(None)})
 
 
 class Beginning:
@@ -18,8 +19,6 @@ class Beginning:
         self._left -= _BYTES_PER_VALUE
         if isinstance(value, str):
             return self._of_text(value)
-        if type(value) in (dict, list, tuple):
-            self._left -= 1
         if type(value) is dict:
             copy = {}
             for name, item in value.items():
@@ -33,7 +32,11 @@ class Beginning:
             for item in value:
                 if self._is_full():
                     break
-                items.append(self.of(item))
+                if type(item) in _NUMBERS:
+                    self._left -= _BYTES_PER_VALUE
+                    items.append(item)
+                else:
+                    items.append(self.of(item))
             return items
         return value
 
