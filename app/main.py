@@ -11,6 +11,7 @@ from app.api import (
     health,
     inputs,
     lineage,
+    pauses,
     resume,
     retries,
     rules,
@@ -36,6 +37,7 @@ from app.transport.polls import LongPolls
 from app.transport.queries import require_known_query
 from app.transport.refusals import declare_refusals
 from app.transport.sse import StreamOptions
+from app.transport.stream_grants import StreamTokenSigner
 from app.wiring.house import House
 
 _DESCRIPTION = """
@@ -75,6 +77,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     app.state.liveness = house.liveness
     app.state.relay = house.relay
     app.state.doorkeeper = door
+    app.state.stream_token_signer = StreamTokenSigner(house.stream_token_secrets)
     app.state.stream_token_ttl = settings.stream_token_ttl
     app.state.departure = Departure()
     app.state.long_polls = LongPolls()
@@ -87,7 +90,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     app.add_middleware(GivenUp)
     app.add_middleware(LastAnswers, departure=app.state.departure)
     strictly = [Depends(require_readable), Depends(require_known_query)]
-    about_runs = (starts, runs, retries, resume, inputs, unread, explanations, lineage)
+    about_runs = (starts, runs, retries, resume, pauses, inputs, unread, explanations, lineage)
     for face in (
         *about_runs,
         threads,

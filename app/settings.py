@@ -55,7 +55,17 @@ class Settings(BaseSettings):
         description="API keys as JSON: a list of {subject, tenant, scopes, sha256}; beside the file.",
     )
     stream_token_secret: str | None = Field(
-        None, description="Signs stream tokens; set the same one on all replicas."
+        None,
+        min_length=16,
+        repr=False,
+        description="Signs stream tokens, the same on all replicas; by default a random one in the "
+        "database.",
+    )
+    stream_token_secret_previous: str | None = Field(
+        None,
+        min_length=16,
+        repr=False,
+        description="The one before: tokens that it has signed are accepted until they expire.",
     )
     stream_token_ttl: float = Field(300.0, gt=0, le=3600, description="Life of a stream token.")
     concurrency: int = Field(100, ge=1, description="Runs that one process executes at once.")

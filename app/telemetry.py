@@ -3,9 +3,13 @@
 import logging
 import re
 import sys
+from functools import partial
+from typing import Any
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
+
+from app.domain.redaction import Redact, unredacted
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _COUNTS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500)
@@ -103,8 +107,9 @@ _NOISY = ("a2a", "alembic", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2
 _SEVERAL_LINES = frozenset({"exception", "stack"})
 
 
-def set_up_logging(level: str, *, as_json: bool) -> None:
-    """One line per event on stderr; other libraries' records go the same way."""
+def set_up_logging(level: str, *, as_json: bool, redact: Redact = unredacted) -> None:
+    """One line per event on stderr; other libraries' records go the same way. No line has a secret that
+    `redact` knows, also not in a traceback."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -135,6 +140,7 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
                 structlog.processors.format_exc_info,
                 *([] if as_json else [_contained]),
                 renderer,
+                partial(_redacted, redact),
             ],
         )
     )
@@ -146,6 +152,11 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
     # In an outage they tell again and again, with tracebacks, what their callers are told anyway.
     logging.getLogger("asyncpg").setLevel(logging.ERROR)
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
+
+
+def _redacted(redact: Redact, _: object, __: str, line: Any) -> str:
+    """The whole line, as it is written."""
+    return redact(line if isinstance(line, str) else line.decode())
 
 
 def _contained(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -11,11 +11,11 @@ from app.domain.agents import AgentSpec
 from app.domain.capabilities import Cancellation, Continuation, OutputKind, Transcript, Waits
 from app.domain.errors import NotFound
 from app.domain.ids import AgentId
-from app.domain.principals import Scope
-from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.access import AuthorizedRoute, MayRead
+from app.transport.deps import DeskDep
 from app.transport.refusals import refusals
 
-router = APIRouter(prefix="/v1/agents", tags=["agents"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/agents", tags=["agents"])
 
 
 class EndpointOut(Answer):
@@ -34,6 +34,7 @@ class CapabilitiesOut(Answer):
     overrides: bool
     frontend_tools: bool
     limits: bool
+    pause: bool = Field(description="A run of it can be paused while it executes.")
     continuation: Continuation = Field(description="`none`: a run of it has a single turn.")
     waits: Waits = Field(description="What it may wait for.")
     transcript: Transcript = Field(description="What of the thread it is given.")
@@ -56,16 +57,14 @@ class AgentOut(Answer):
 
 
 @router.get("")
-async def list_agents(desk: DeskDep, principal: PrincipalDep) -> Page[AgentOut]:
+async def list_agents(desk: DeskDep, principal: MayRead) -> Page[AgentOut]:
     """Every agent that may be started, in the order of the agents file."""
-    principal.require(Scope.RUNS_READ)
     agents = [_agent_out(desk, spec) for spec in desk.roster.specs.values()]
     return Page[AgentOut](items=agents, next_cursor=None, has_more=False)
 
 
 @router.get("/{agent_id}", responses=refusals("agent_not_found"))
-async def read_an_agent(agent_id: str, desk: DeskDep, principal: PrincipalDep) -> AgentOut:
-    principal.require(Scope.RUNS_READ)
+async def read_an_agent(agent_id: str, desk: DeskDep, principal: MayRead) -> AgentOut:
     spec = desk.roster.specs.get(AgentId(agent_id))
     if spec is None:
         raise NotFound("agent_not_found", f"There is no agent {agent_id[:200]!r}.")

@@ -13,18 +13,19 @@ from app.control import audit
 from app.control.desk import Desk
 from app.domain.ids import RunId
 from app.domain.json_values import compact
-from app.domain.principals import Principal, Scope
+from app.domain.principals import Principal
 from app.domain.times import Period
-from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.access import AuthorizedRoute, MayRead
+from app.transport.deps import DeskDep
 from app.transport.refusals import refusals
 
-router = APIRouter(prefix="/v1", tags=["audit"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1", tags=["audit"])
 
 LINES = "application/x-ndjson"
 
 
 @router.get("/runs/{run_id}/audit", responses=refusals("run_not_found"))
-async def audit_a_run(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> AuditOut:
+async def audit_a_run(run_id: Uuid, desk: DeskDep, principal: MayRead) -> AuditOut:
     """Each call that was held back: who answered what and why, whose answers were refused, and what
     the call came to."""
     cases = await audit.of_run(desk, principal, RunId(run_id))
@@ -38,7 +39,7 @@ async def audit_a_run(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> A
 )
 async def export_the_audit(
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayRead,
     begin: Annotated[Instant | None, Query(alias="from", description="The first moment.")] = None,
     end: Annotated[
         Instant | None, Query(alias="to", description="The first moment that isn't in; else now.")
@@ -47,7 +48,6 @@ async def export_the_audit(
     """Everything that has happened about calls that were held back, a JSON object per line: `blocked`,
     `voted`, `refused`, `decided`, `expired`, `void` and `executed`, linked by `ticket`. Lines of one
     ticket stand together, the oldest ticket first; periods that adjoin have each line once."""
-    principal.require(Scope.RUNS_READ)
     period = Period(begin, end or desk.clock.now())
     lines = _lines(desk, principal, period)
     # What goes wrong at once is still told as a problem; later the body can only break off.

@@ -18,12 +18,13 @@ from app.dispatch.worker import Worker
 from app.domain.idempotency import IdempotencyKey, KeptAnswer
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.principals import Principal
-from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
-from app.transport.headers import traceparent
+from app.transport.access import AuthorizedRoute, MayWrite
+from app.transport.deps import DeskDep, WorkerDep
+from app.transport.headers import traceparent, transport_request_id
 from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
-router = APIRouter(prefix="/v1")
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1")
 _OF_MESSAGES = ("message_empty", "message_too_large", "queue_full")
 _OF_A_RUN_THAT_IS_THERE = (
     "run_not_waiting",
@@ -32,6 +33,7 @@ _OF_A_RUN_THAT_IS_THERE = (
     "response_schema_violation",
     "agent_version_unavailable",
     "not_steerable",
+    "run_paused",
     "backend_unsupported",
 )
 
@@ -55,7 +57,7 @@ async def send_messages_to_a_run(
     response: Response,
     desk: DeskDep,
     worker: WorkerDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     key: KeyDep,
 ) -> InputsAcceptedOut:
     """Steer a run, let one go on that waits for this, or queue a new one behind it. A run that waits
@@ -65,6 +67,7 @@ async def send_messages_to_a_run(
         mode=body.mode,
         limits=body.wanted_limits(),
         traceparent=traceparent(request),
+        transport_request_id=transport_request_id(request),
     )
     target = ToRun(RunId(run_id))
     return await _send(desk, worker, principal, target, wanted, key, response)
@@ -89,7 +92,7 @@ async def send_messages_to_a_thread(
     response: Response,
     desk: DeskDep,
     worker: WorkerDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     key: KeyDep,
 ) -> InputsAcceptedOut:
     """Queue a run on a thread, or steer the one that occupies it; where none does, one is started.
@@ -100,6 +103,7 @@ async def send_messages_to_a_thread(
         limits=body.wanted_limits(),
         agent_id=None if body.agent_id is None else AgentId(body.agent_id),
         traceparent=traceparent(request),
+        transport_request_id=transport_request_id(request),
     )
     target = ToThread(ThreadId(thread_id))
     return await _send(desk, worker, principal, target, wanted, key, response)

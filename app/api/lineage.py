@@ -10,10 +10,11 @@ from app.api.schemas.runs import RunOut
 from app.control import reading
 from app.control.lineage import artifacts
 from app.domain.ids import RunId
-from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.access import AuthorizedRoute, MayRead
+from app.transport.deps import DeskDep
 from app.transport.refusals import refusals
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 
 
 class ArtifactOut(Answer):
@@ -28,7 +29,7 @@ class ArtifactOut(Answer):
     responses=refusals("run_not_found"),
 )
 async def list_children(
-    run_id: Uuid, desk: DeskDep, principal: PrincipalDep, query: Annotated[RunQuery, Depends()]
+    run_id: Uuid, desk: DeskDep, principal: MayRead, query: Annotated[RunQuery, Depends()]
 ) -> Page[RunOut]:
     """The runs that this one has started to have work done, newest first.
 
@@ -40,7 +41,7 @@ async def list_children(
 
 
 @router.get("/{run_id}/artifacts", responses=refusals("run_not_found"))
-async def list_artifacts(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> Page[ArtifactOut]:
+async def list_artifacts(run_id: Uuid, desk: DeskDep, principal: MayRead) -> Page[ArtifactOut]:
     """What the run has made beside its answer; there are some where its agent lives elsewhere."""
     made = await artifacts(desk, principal, RunId(run_id))
     items = [

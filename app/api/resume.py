@@ -13,11 +13,12 @@ from app.dispatch.worker import Worker
 from app.domain.idempotency import IdempotencyKey, KeptAnswer
 from app.domain.ids import RunId, ThreadId
 from app.domain.principals import Principal
-from app.transport.deps import DeskDep, PrincipalDep, WorkerDep
+from app.transport.access import AuthorizedRoute, MayDecide
+from app.transport.deps import DeskDep, WorkerDep
 from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
-router = APIRouter(prefix="/v1")
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1")
 _OF_DECISIONS = (
     "ticket_not_found",
     "ticket_already_decided",
@@ -43,7 +44,7 @@ async def resume_a_run(
     body: ResumeIn,
     desk: DeskDep,
     worker: WorkerDep,
-    principal: PrincipalDep,
+    principal: MayDecide,
     key: KeyDep,
 ) -> SubmittedOut:
     """Answer one ticket of a run with `resume` or `cancel`."""
@@ -61,7 +62,7 @@ async def resume_a_thread(
     body: ResumeIn,
     desk: DeskDep,
     worker: WorkerDep,
-    principal: PrincipalDep,
+    principal: MayDecide,
     key: KeyDep,
 ) -> SubmittedOut:
     """Answer one ticket of the run that occupies a thread."""

@@ -9,12 +9,13 @@ from app.control.once import Once
 from app.control.retry import RetryRequest
 from app.dispatch.launch import retry_run
 from app.domain.ids import RunId
-from app.transport.deps import DeskDep, PrincipalDep, WorkerDep, require_staying
-from app.transport.headers import traceparent
+from app.transport.access import AuthorizedRoute, MayWrite
+from app.transport.deps import DeskDep, WorkerDep, require_staying
+from app.transport.headers import traceparent, transport_request_id
 from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 
 
 @router.post(
@@ -36,13 +37,18 @@ async def retry_a_run(
     response: Response,
     desk: DeskDep,
     worker: WorkerDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     key: KeyDep,
     body: RetryIn | None = None,
 ) -> RunOut:
     """A new run goes on from where this one has failed; this one stays as it is."""
     body = body or RetryIn()
-    wish = RetryRequest(body.agent_version, body.wanted_limits(), traceparent(request))
+    wish = RetryRequest(
+        body.agent_version,
+        body.wanted_limits(),
+        traceparent(request),
+        transport_request_id(request),
+    )
     once = None if key is None else Once(key, accepted)
     record = (await retry_run(desk, worker, principal, RunId(run_id), wish, once)).record
     response.headers["Location"] = f"/v1/runs/{record.id}"

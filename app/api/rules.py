@@ -18,10 +18,11 @@ from app.control import rules
 from app.domain.ids import AgentId, RuleId
 from app.domain.remembered_rules import RememberedRule, RuleScope
 from app.transport import cursors
-from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.access import AuthorizedRoute, MayDecide, MayRead
+from app.transport.deps import DeskDep
 from app.transport.refusals import refusals
 
-router = APIRouter(prefix="/v1/rules", tags=["rules"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/rules", tags=["rules"])
 
 
 class RuleOut(Answer):
@@ -66,7 +67,7 @@ def rule_out(made: RememberedRule) -> RuleOut:
 @router.get("")
 async def list_rules(
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayRead,
     scope: RuleScope | None = None,
     scope_id: Annotated[Str | None, Query(max_length=200)] = None,
     agent_id: Annotated[Str | None, Query(max_length=200)] = None,
@@ -102,6 +103,6 @@ async def list_rules(
 
 
 @router.delete("/{id}", status_code=204, responses=refusals("rule_not_found"))
-async def revoke_a_rule(id: Uuid, desk: DeskDep, principal: PrincipalDep) -> None:
+async def revoke_a_rule(id: Uuid, desk: DeskDep, principal: MayDecide) -> None:
     """Calls like these are judged without it from the next step on. It stays in the list of revoked."""
     await rules.revoke(desk, principal, RuleId(id))

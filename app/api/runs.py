@@ -20,20 +20,18 @@ from app.domain.errors import AnsweredBefore
 from app.domain.idempotency import KeptAnswer
 from app.domain.ids import RunId, ThreadId
 from app.events.follow import Scope
+from app.transport.access import AuthorizedRoute, MayDecide, MayFollowRun, MayRead, MayWrite
 from app.transport.deps import (
     DeskDep,
     LongPollsDep,
-    PrincipalDep,
     StreamOptionsDep,
-    StreamToken,
     WorkerDep,
-    stream_reader,
 )
 from app.transport.headers import MOST_WAIT, tagged
 from app.transport.refusals import refusals
 from app.transport.repetitions import REPLAYED, KeyDep
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 _of_a_run = refusals("run_not_found")
 Wait = Annotated[int | None, Query(ge=0, le=MOST_WAIT, description="Seconds to wait for its rest.")]
 
@@ -41,7 +39,7 @@ Wait = Annotated[int | None, Query(ge=0, le=MOST_WAIT, description="Seconds to w
 @router.get("")
 async def list_runs(
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayRead,
     query: Annotated[RunQuery, Depends()],
     thread_id: Uuid | None = None,
 ) -> Page[RunOut]:
@@ -59,7 +57,7 @@ async def read_a_run(
     run_id: Uuid,
     request: Request,
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayRead,
     polls: LongPollsDep,
     wait: Wait = None,
     include: Annotated[
@@ -90,13 +88,12 @@ async def follow_a_run(
     run_id: Uuid,
     request: Request,
     desk: DeskDep,
+    reader: MayFollowRun,
     options: StreamOptionsDep,
     wish: Annotated[Reading, Depends()],
     follow: Annotated[bool, Query(description="Stay open while it waits; end when done.")] = False,
-    stream_token: StreamToken = None,
 ) -> Response:
     """The run's events: with `Accept: text/event-stream` as they happen, otherwise as a page."""
-    reader = await stream_reader(request, stream_token, run_id=RunId(run_id), thread_id=None)
     record = (await reading.run(desk, reader, RunId(run_id))).run
     readable = Readable(
         Scope(reader.tenant, record.thread_id, record.id, until_done=follow),
@@ -108,7 +105,7 @@ async def follow_a_run(
 
 
 @router.get("/{run_id}/snapshot", responses=_of_a_run)
-async def read_a_snapshot(run_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> SnapshotOut:
+async def read_a_snapshot(run_id: Uuid, desk: DeskDep, principal: MayRead) -> SnapshotOut:
     """The run, its messages and what is under way; follow on from `last_event_id`."""
     found = await reading.snapshot(desk, principal, RunId(run_id))
     return SnapshotOut(
@@ -146,7 +143,7 @@ async def decide_tickets(
     body: DecisionsIn,
     desk: DeskDep,
     worker: WorkerDep,
-    principal: PrincipalDep,
+    principal: MayDecide,
     key: KeyDep,
 ) -> DecidedOut:
     """Answer tickets: all of the batch or none. Once this is answered, nothing can lose it."""
@@ -181,7 +178,7 @@ def _decided_out(decided: Decided) -> DecidedOut:
 async def cancel_a_run(
     run_id: Uuid,
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     polls: LongPollsDep,
     response: Response,
     key: KeyDep,

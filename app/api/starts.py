@@ -22,20 +22,25 @@ from app.domain.inference import NO_OPTIONS
 from app.domain.principals import Principal
 from app.domain.runs import RunRecord
 from app.events.follow import Scope, follow
+from app.transport.access import AuthorizedRoute, MayWrite
 from app.transport.deps import (
     DeskDep,
     LongPollsDep,
-    PrincipalDep,
     StreamOptionsDep,
     WorkerDep,
     require_staying,
 )
-from app.transport.headers import preferred_wait, traceparent, wants_event_stream
+from app.transport.headers import (
+    preferred_wait,
+    traceparent,
+    transport_request_id,
+    wants_event_stream,
+)
 from app.transport.refusals import refusals
 from app.transport.repetitions import REPLAYED, KeyDep
 from app.transport.sse import EventStream, StreamOptions
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 
 
 @router.post(
@@ -69,7 +74,7 @@ async def start_a_run(
     request: Request,
     desk: DeskDep,
     worker: WorkerDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     options: StreamOptionsDep,
     key: KeyDep,
     polls: LongPollsDep,
@@ -78,7 +83,7 @@ async def start_a_run(
     ] = None,
 ) -> Response:
     """Start a run. It goes on whether anybody listens or not."""
-    start = _start_request(body, desk.limits.message_bytes, traceparent(request))
+    start = _start_request(body, desk.limits.message_bytes, request)
     once = None if key is None else Once(key, accepted)
     if wants_event_stream(request):
         return await _started_stream(desk, worker, principal, start, once, options)
@@ -153,7 +158,7 @@ async def _started_stream(
     return EventStream(follower, options, headers=headers)
 
 
-def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -> StartRequest:
+def _start_request(body: StartIn, message_bytes: int, request: Request) -> StartRequest:
     return StartRequest(
         agent_id=None if body.agent_id is None else AgentId(body.agent_id),
         thread_id=ThreadId(body.thread_id or new_id()),
@@ -163,7 +168,8 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
         if_thread_missing=body.if_thread_missing,
         metadata=body.metadata,
         digest=body.fingerprint(),
-        traceparent=traceparent,
+        traceparent=traceparent(request),
+        transport_request_id=transport_request_id(request),
         ticket_policy=None
         if body.ticket_policy is None
         else body.ticket_policy.model_dump(mode="json", exclude_none=True),

@@ -10,11 +10,11 @@ from app.api.schemas.common import Answer, Time, Uuid
 from app.api.schemas.common import Request as Body
 from app.control import reading
 from app.domain.ids import RunId, ThreadId
-from app.domain.principals import Scope
-from app.transport.deps import DeskDep, DoorkeeperDep, PrincipalDep
+from app.transport.access import AuthorizedRoute, MayRead
+from app.transport.deps import DeskDep, StreamTokenSignerDep
 from app.transport.refusals import refusals
 
-router = APIRouter(prefix="/v1/stream-tokens", tags=["streams"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/stream-tokens", tags=["streams"])
 
 
 class StreamTokenIn(Body):
@@ -41,8 +41,8 @@ async def make_a_stream_token(
     body: StreamTokenIn,
     request: Request,
     desk: DeskDep,
-    door: DoorkeeperDep,
-    principal: PrincipalDep,
+    signer: StreamTokenSignerDep,
+    principal: MayRead,
 ) -> StreamTokenOut:
     """A short-lived right to read one stream, for `?stream_token=`."""
     run_id = None if body.run_id is None else RunId(body.run_id)
@@ -51,8 +51,6 @@ async def make_a_stream_token(
         await reading.run(desk, principal, run_id)
     elif thread_id is not None:
         await reading.thread(desk, principal, thread_id)
-    else:
-        principal.require(Scope.RUNS_READ)
     expires_at = desk.clock.now() + timedelta(seconds=request.app.state.stream_token_ttl)
-    token = door.stream_token(principal, run_id, thread_id, expires_at)
+    token = signer.sign(principal, run_id, thread_id, expires_at)
     return StreamTokenOut(token=token, expires_at=expires_at)

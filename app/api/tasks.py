@@ -9,10 +9,11 @@ from app.api.schemas.tasks import TaskOut, task_out
 from app.control import tasks
 from app.domain.ids import TASK_PREFIX, RunId, TaskId
 from app.transport import cursors
-from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.access import AuthorizedRoute, MayRead, MayWrite
+from app.transport.deps import DeskDep
 from app.transport.refusals import refusals
 
-router = APIRouter(prefix="/v1/runs", tags=["tasks"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["tasks"])
 
 
 @router.get(
@@ -22,7 +23,7 @@ router = APIRouter(prefix="/v1/runs", tags=["tasks"])
 async def list_tasks(
     run_id: Uuid,
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayRead,
     cursor: ListCursor = None,
     limit: ListLimit = 50,
 ) -> Page[TaskOut]:
@@ -54,7 +55,7 @@ async def cancel_a_task(
     run_id: Uuid,
     task_id: Annotated[Str, Path(max_length=100)],
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
 ) -> TaskOut:
     """Cancel a task that is still running, and tell its run. One that has ended stays as it ended."""
     cancelled = await tasks.cancel_task(desk, principal, RunId(run_id), TaskId(task_id))

@@ -19,17 +19,15 @@ from app.domain.messages import Visibility
 from app.domain.threads import Thread
 from app.events.follow import Scope
 from app.transport import cursors
+from app.transport.access import AuthorizedRoute, MayFollowThread, MayRead, MayWrite
 from app.transport.deps import (
     DeskDep,
-    PrincipalDep,
     StreamOptionsDep,
-    StreamToken,
-    stream_reader,
 )
 from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
-router = APIRouter(prefix="/v1/threads", tags=["threads"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/threads", tags=["threads"])
 _of_a_thread = refusals("thread_not_found")
 
 
@@ -39,7 +37,7 @@ _of_a_thread = refusals("thread_not_found")
     responses=refusals("thread_exists", "thread_not_found"),
 )
 async def make_a_thread(
-    body: ThreadIn, desk: DeskDep, principal: PrincipalDep, response: Response, key: KeyDep
+    body: ThreadIn, desk: DeskDep, principal: MayWrite, response: Response, key: KeyDep
 ) -> ThreadOut:
     """An empty thread. Starting a run makes one too."""
     parent = body.parent_thread_id
@@ -69,7 +67,7 @@ def place(thread: Thread) -> str:
 @router.get("")
 async def list_threads(
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayRead,
     metadata: Metadata,
     resource_id: Annotated[Str | None, Query(max_length=500)] = None,
     parent_thread_id: Uuid | None = None,
@@ -103,13 +101,13 @@ async def list_threads(
 
 
 @router.get("/{thread_id}", responses=_of_a_thread)
-async def read_a_thread(thread_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> ThreadOut:
+async def read_a_thread(thread_id: Uuid, desk: DeskDep, principal: MayRead) -> ThreadOut:
     return thread_out(await reading.thread(desk, principal, ThreadId(thread_id)))
 
 
 @router.patch("/{thread_id}", responses=_of_a_thread)
 async def change_a_thread(
-    thread_id: Uuid, body: ThreadChange, desk: DeskDep, principal: PrincipalDep
+    thread_id: Uuid, body: ThreadChange, desk: DeskDep, principal: MayWrite
 ) -> ThreadOut:
     """Change what is named; null clears a title or a resource."""
     changes = {name: getattr(body, name) for name in body.model_fields_set}
@@ -126,7 +124,7 @@ async def change_a_thread(
 async def remove_a_thread(
     thread_id: Uuid,
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     children: Annotated[
         threads.Children,
         Query(description="Threads that have it as their parent: refuse, let them be, or all go."),
@@ -141,7 +139,7 @@ async def remove_a_thread(
 async def read_messages(
     thread_id: Uuid,
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayRead,
     after: Annotated[Seq | None, Query(description="Only messages behind this seq.")] = None,
     before: Annotated[Seq | None, Query(description="Only messages before this seq.")] = None,
     order: Literal["asc", "desc"] = "asc",
@@ -189,7 +187,7 @@ async def read_messages(
 
 @router.get("/{thread_id}/runs", responses=_of_a_thread)
 async def list_runs_of_a_thread(
-    thread_id: Uuid, desk: DeskDep, principal: PrincipalDep, query: Annotated[RunQuery, Depends()]
+    thread_id: Uuid, desk: DeskDep, principal: MayRead, query: Annotated[RunQuery, Depends()]
 ) -> Page[RunOut]:
     """The thread's runs, newest first. `metadata.KEY=TEXT` picks those that were started with it."""
     await reading.thread(desk, principal, ThreadId(thread_id))
@@ -208,12 +206,11 @@ async def follow_a_thread(
     thread_id: Uuid,
     request: Request,
     desk: DeskDep,
+    reader: MayFollowThread,
     options: StreamOptionsDep,
     wish: Annotated[Reading, Depends()],
-    stream_token: StreamToken = None,
 ) -> Response:
     """All events of the thread's runs, also of runs that somebody else starts; stays open."""
-    reader = await stream_reader(request, stream_token, run_id=None, thread_id=ThreadId(thread_id))
     await reading.thread(desk, reader, ThreadId(thread_id))
     readable = Readable(
         Scope(reader.tenant, ThreadId(thread_id)),

@@ -10,23 +10,20 @@ from app.api.schemas.runs import EventsPage
 from app.api.schemas.tickets import TicketOut, TicketPageOut, ticket_out, ticket_page_out
 from app.control import tickets as inbox
 from app.domain.ids import AgentId, RunId, TicketKey
-from app.domain.principals import Scope
 from app.domain.tickets import TicketFilter, TicketStatus
 from app.events.follow import parse_cursor
 from app.events.ticket_feed import TicketFollower, beginning, check_cursor, read_page
 from app.transport import cursors
+from app.transport.access import AuthorizedRoute, MayFollowInbox, MayRead
 from app.transport.deps import (
     DeskDep,
-    PrincipalDep,
     StreamOptionsDep,
-    StreamToken,
-    stream_reader,
 )
 from app.transport.headers import wants_event_stream
 from app.transport.refusals import refusals
 from app.transport.sse import EventStream
 
-router = APIRouter(prefix="/v1/tickets", tags=["tickets"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/tickets", tags=["tickets"])
 
 AgentName = Annotated[Str | None, Query(max_length=200)]
 ToolName = Annotated[Str | None, Query(max_length=200)]
@@ -35,7 +32,7 @@ ToolName = Annotated[Str | None, Query(max_length=200)]
 @router.get("")
 async def list_tickets(
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayRead,
     status: Annotated[TicketStatus | None, Query(description="`open` for what waits.")] = None,
     agent_id: AgentName = None,
     tool: ToolName = None,
@@ -119,14 +116,12 @@ class Following:
 async def follow_the_inbox(
     request: Request,
     desk: DeskDep,
+    reader: MayFollowInbox,
     options: StreamOptionsDep,
     wish: Annotated[Following, Depends()],
-    stream_token: StreamToken = None,
 ) -> Response:
     """What becomes of the tenant's tickets, each once and in order: opened, voted, decided, reminded of,
     expired, void. `seq` counts within the inbox. The stream stays open."""
-    reader = await stream_reader(request, stream_token, run_id=None, thread_id=None)
-    reader.require(Scope.RUNS_READ)
     wanted = TicketFilter(
         agent_id=None if wish.agent_id is None else AgentId(wish.agent_id), tool=wish.tool
     )
@@ -158,6 +153,6 @@ async def follow_the_inbox(
 
 
 @router.get("/{id}", responses=refusals("ticket_not_found"))
-async def read_a_ticket(id: Uuid, desk: DeskDep, principal: PrincipalDep) -> TicketPageOut:
+async def read_a_ticket(id: Uuid, desk: DeskDep, principal: MayRead) -> TicketPageOut:
     """The call, who asks for it, what was said before, and what was decided about calls like it."""
     return ticket_page_out(await inbox.ticket(desk, principal, TicketKey(id)))

@@ -25,11 +25,12 @@ from app.domain.idempotency import KeptAnswer
 from app.domain.ids import InputId, ThreadId
 from app.domain.inputs import Input, InputStatus
 from app.transport import cursors
-from app.transport.deps import DeskDep, PrincipalDep
+from app.transport.access import AuthorizedRoute, MayRead, MayWrite
+from app.transport.deps import DeskDep
 from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
-router = APIRouter(prefix="/v1/threads/{thread_id}", tags=["threads"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/threads/{thread_id}", tags=["threads"])
 _OF_AN_INPUT = ("thread_not_found", "input_not_found")
 _OF_ONE_UNREAD = (*_OF_AN_INPUT, "already_consumed", "revision_mismatch")
 _OF_A_CHANGE = (*_OF_ONE_UNREAD, "input_retracted")
@@ -43,7 +44,7 @@ _REVISION = r'^"\d{1,9}"$'
 async def list_inputs(
     thread_id: Uuid,
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayRead,
     status: Annotated[
         InputStatus,
         Query(description="Still waiting, read by its run, or left unread at its end."),
@@ -83,7 +84,7 @@ async def list_inputs(
 
 @router.get("/inputs/{input_id}", responses=refusals(*_OF_AN_INPUT))
 async def read_an_input(
-    thread_id: Uuid, input_id: Uuid, response: Response, desk: DeskDep, principal: PrincipalDep
+    thread_id: Uuid, input_id: Uuid, response: Response, desk: DeskDep, principal: MayRead
 ) -> WaitingInputOut:
     """A message that was sent, whatever has become of it: `consumed`, with its place in the log, means
     that its run has read it."""
@@ -101,7 +102,7 @@ async def change_an_input(
     body: InputChange,
     response: Response,
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     key: KeyDep,
     if_match: Annotated[
         str, Header(pattern=_REVISION, description='The revision that is meant: `"1"`.')
@@ -125,7 +126,7 @@ async def take_an_input_back(
     thread_id: Uuid,
     input_id: Uuid,
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     key: KeyDep,
     if_match: Annotated[
         str | None,
@@ -146,7 +147,7 @@ async def take_an_input_back(
     "/inputs:reorder", responses=refusals(*_OF_A_CHANGE, "input_repeated", "order_impossible")
 )
 async def reorder_inputs(
-    thread_id: Uuid, body: ReorderIn, desk: DeskDep, principal: PrincipalDep, key: KeyDep
+    thread_id: Uuid, body: ReorderIn, desk: DeskDep, principal: MayWrite, key: KeyDep
 ) -> OrderOut:
     """Put messages that no run has read in another order, and with them the runs that will."""
     wanted = [Seen(InputId(each.id), each.revision) for each in body.inputs]

@@ -23,11 +23,12 @@ from app.control.waiting import until_rest
 from app.domain.errors import AnsweredBefore
 from app.domain.idempotency import KeptAnswer
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.transport.deps import DeskDep, LongPollsDep, PrincipalDep
+from app.transport.access import AuthorizedRoute, MayRead, MayWrite
+from app.transport.deps import DeskDep, LongPollsDep
 from app.transport.refusals import refusals
 from app.transport.repetitions import REPLAYED, KeyDep
 
-router = APIRouter(prefix="/v1/threads", tags=["threads"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/threads", tags=["threads"])
 
 
 @router.post(
@@ -42,7 +43,7 @@ router = APIRouter(prefix="/v1/threads", tags=["threads"])
 async def cancel_runs_of_a_thread(
     thread_id: Uuid,
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     polls: LongPollsDep,
     response: Response,
     key: KeyDep,
@@ -101,7 +102,7 @@ def _as_cancelled(answer: ThreadCancelAnswer) -> KeptAnswer:
 async def fork_a_thread(
     thread_id: Uuid,
     desk: DeskDep,
-    principal: PrincipalDep,
+    principal: MayWrite,
     response: Response,
     key: KeyDep,
     body: ForkIn | None = None,
@@ -115,7 +116,7 @@ async def fork_a_thread(
 
 
 @router.get("/{thread_id}/storage", responses=refusals("thread_not_found"))
-async def measure_a_thread(thread_id: Uuid, desk: DeskDep, principal: PrincipalDep) -> StorageOut:
+async def measure_a_thread(thread_id: Uuid, desk: DeskDep, principal: MayRead) -> StorageOut:
     """Rows and bytes of the thread in every table, and what merging has saved."""
     size = await reading.sizes_of_thread(desk, principal, ThreadId(thread_id))
     return storage_out(ThreadId(thread_id), size)

@@ -1,7 +1,7 @@
 """Endings of a remote agent's run: how a turn ends it, lets it rest, or leads to another one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.backends.remote_questions import new_tickets, questions_of, settled_there
 from app.backends.remote_run import RemoteRun
@@ -20,11 +20,11 @@ from app.domain.control_events import TicketOpened, TicketVoid
 from app.domain.finishes import finish_at_end, finish_at_rest
 from app.domain.ids import TicketKey
 from app.domain.json_values import Json, JsonObject
-from app.domain.messages import Message
+from app.domain.messages import CutShort, Message, Role, Text
 from app.domain.runs import Done, Waiting, waiting_reason
 from app.domain.terminations import Cancelled, Failed, Stopped, Termination
 from app.domain.tickets import Ticket, TicketStatus, ticket_to_json
-from app.runtime.endings import Ending, Finished, Suspended
+from app.runtime.endings import Ending, Finished, Suspended, last_words
 
 REMOTE_FAILED = "remote_failed"
 TIMEOUT = "timeout"
@@ -46,6 +46,7 @@ class TurnOutcome:
 
 async def settle(run: RemoteRun, outcome: TurnOutcome) -> Ending | None:
     """Save a turn and where it leaves the run; None when there is more to tell the remote."""
+    outcome = replace(outcome, result=_redacted(run, outcome.result))
     if isinstance(outcome.result.status, WAITING_STATUSES):
         return await _ask(run, outcome)
     return await _end_speaking(run, outcome)
@@ -107,20 +108,43 @@ async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> Finished | None
     return None
 
 
-async def end(run: RemoteRun, termination: Termination) -> Finished:
-    """Finish without another word of the remote's; what it had said so far is in the events. It is told
-    afterwards: who stops an agent isn't kept waiting by somebody else's server."""
+async def end(
+    run: RemoteRun, termination: Termination, *, applied: Sequence[TicketKey] = ()
+) -> Finished:
+    """Finish without waiting for the remote, and keep what it has streamed of the open turn as a message
+    that was cut short. A follow-up tells the remote of the end, so that its server can't delay a cancel."""
+    termination = _without_secrets(run, termination)
     kept = durable(status_of_termination(termination), termination)
-    shown = {"response": "", "status": kept.label, "status_reason": kept.reason}
+    streamed = "".join(run.streamed)
+    messages = list(run.answers_in_turn)
+    if streamed:
+        messages.append(_cut_short(run, streamed, termination))
+    response = streamed or last_words(run.record, run.log)
+    shown = {"response": response, "status": kept.label, "status_reason": kept.reason}
+    answered = [ticket.key for ticket in run.tickets if ticket.status is not TicketStatus.OPEN]
     await run.save(
-        state=Done(termination, run.clock.now(), None),
+        messages,
+        state=Done(termination, run.clock.now(), response or None),
         reason=kept.reason,
         completes_step=run.in_step,
-        applied=[ticket.key for ticket in run.tickets if ticket.status is not TicketStatus.OPEN],
+        applied=[*answered, *applied],
         tells_remote=run.in_step or run.turn is not None,
         finish=finish_at_end(run.record, termination, shown),
     )
     return Finished(termination)
+
+
+def _cut_short(run: RemoteRun, text: str, termination: Termination) -> Message:
+    match termination:
+        case Cancelled():
+            reason = CutShort.CANCELLED
+        case Stopped():
+            reason = CutShort.STOPPED
+        case _:
+            reason = CutShort.FAILED
+    return Message(
+        id=run.new_message_id(), role=Role.ASSISTANT, content=(Text(text),), cut_short=reason
+    )
 
 
 async def wait_on(run: RemoteRun, still_open: Sequence[Ticket]) -> bool:
@@ -142,6 +166,25 @@ async def take_back(run: RemoteRun, settled: Sequence[Ticket]) -> bool:
         void=[ticket.key for ticket in settled],
     )
     return isinstance(answer, Saved)
+
+
+def _redacted(run: RemoteRun, result: BackendResult) -> BackendResult:
+    """The result, with no secret of ours in what the remote says about errors."""
+    status, reason = result.status, result.status_reason
+    return replace(
+        result,
+        status=BackendFailed(run.redact(status.message))
+        if isinstance(status, BackendFailed)
+        else status,
+        termination=_without_secrets(run, result.termination),
+        status_reason=None if reason is None else run.redact(reason),
+    )
+
+
+def _without_secrets(run: RemoteRun, termination: Termination) -> Termination:
+    if isinstance(termination, Failed):
+        return Failed(termination.code, run.redact(termination.detail))
+    return termination
 
 
 def _termination(result: BackendResult) -> Termination:

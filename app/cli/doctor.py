@@ -16,6 +16,7 @@ from app.cli.server import ServerAway, ServerRefused, reaching
 from app.domain.endpoints import Endpoint
 from app.domain.errors import ConfigurationError, DatabaseUnusable
 from app.domain.ids import AgentId
+from app.domain.redaction import Redact
 from app.events.relay import WireAway
 from app.settings import Settings
 from app.storage import migrations
@@ -27,6 +28,7 @@ from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.transport.auth import doorkeeper, require_safe_address
 from app.wiring.agents import known_backends, load_agents, require_working_models
 from app.wiring.connections import nats, require_direct_url
+from app.wiring.secrets import redactor_of
 
 _OF_THE_DATABASE: tuple[type[Exception], ...] = (
     ConfigurationError,
@@ -36,21 +38,22 @@ _OF_THE_DATABASE: tuple[type[Exception], ...] = (
 
 
 class _Findings:
-    def __init__(self) -> None:
+    def __init__(self, redact: Redact) -> None:
         self.problems = 0
+        self._redact = redact
 
     def fine(self, what: str, remark: str = "") -> None:
         typer.echo(f"ok       {what}{f': {remark}' if remark else ''}")
 
     def problem(self, what: str, sentence: str) -> None:
         self.problems += 1
-        for line in sentence.splitlines():
+        for line in self._redact(sentence).splitlines():
             typer.echo(f"problem  {what}: {line}")
 
 
 async def examine(settings: Settings, url: str | None, key: str | None, _: Stop) -> None:
     """One line for each thing that was looked at; exit code 1 when something is wrong."""
-    findings = _Findings()
+    findings = _Findings(redactor_of(settings, os.environ))
     _variables(findings)
     _keys(findings, settings)
     await _agents(findings, settings)
@@ -71,7 +74,7 @@ def _variables(findings: _Findings) -> None:
 
 def _keys(findings: _Findings, settings: Settings) -> None:
     try:
-        door = doorkeeper(settings.api_keys_file, settings.api_keys, settings.stream_token_secret)
+        door = doorkeeper(settings.api_keys_file, settings.api_keys)
         require_safe_address(settings.host, door)
     except ConfigurationError as error:
         findings.problem("API keys", str(error))

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import structlog
 import typer
@@ -16,6 +16,7 @@ from app.cli import environment
 from app.cli.endings import give_up
 from app.domain.errors import ConfigurationError, DatabaseUnusable
 from app.settings import Settings
+from app.wiring.secrets import redactor_of
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +53,11 @@ class Stop:
 def prepare(*, least_level: str | None = None) -> Settings:
     """The settings, with logging as they want it; what looks like one and is none is pointed out."""
     settings = environment.read_settings()
-    telemetry.set_up_logging(least_level or settings.log_level, as_json=settings.log_json)
+    telemetry.set_up_logging(
+        least_level or settings.log_level,
+        as_json=settings.log_json,
+        redact=redactor_of(settings, os.environ),
+    )
     for sentence in environment.strangers(os.environ):
         log.warning("unknown_setting", detail=sentence)
     return settings
@@ -67,12 +72,18 @@ def run(work: Work) -> None:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_stoppable(work))
     except _SENTENCES as error:
-        give_up(str(error))
+        _give_up(error)
     except BaseExceptionGroup as errors:
         expected, others = errors.split(_SENTENCES)
         if expected is None or others is not None:
             raise
-        give_up(str(_first(expected)))
+        _give_up(_first(expected))
+
+
+def _give_up(error: BaseException) -> NoReturn:
+    """Libraries put addresses with their passwords into what they raise."""
+    redact = redactor_of(environment.read_settings(), os.environ)
+    give_up(redact(str(error)))
 
 
 async def _stoppable(work: Work) -> None:

@@ -51,7 +51,7 @@ async def serve(settings: Settings, stop: Stop) -> None:
     """Serve HTTP, and execute runs as well unless the role is `api`."""
     if settings.role == "worker":
         raise ConfigurationError("HOLDFAST_ROLE is worker: run `holdfast worker`, or unset it.")
-    door = doorkeeper(settings.api_keys_file, settings.api_keys, settings.stream_token_secret)
+    door = doorkeeper(settings.api_keys_file, settings.api_keys)
     require_safe_address(settings.host, door)
     with listen(settings.host, settings.port) as listener, shutdown_noise.muffled() as muffler:
         async with open_house(settings) as house:

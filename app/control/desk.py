@@ -8,6 +8,7 @@ from app.agents.roster import Roster
 from app.backends.registry import Backends
 from app.clock import Clock
 from app.domain.ids import RunId, Tenant
+from app.domain.redaction import Redact, unredacted
 from app.events.hub import Hub
 from app.events.outgoing import Outgoing, Publisher
 from app.storage.database import Database
@@ -38,3 +39,4 @@ class Desk:
     backends: Backends = field(default_factory=lambda: Backends({}, {}))
     inbox_poll: float = 2.0
     """Seconds after which a followed inbox is asked without a hint."""
+    redact: Redact = unredacted

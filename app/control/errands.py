@@ -12,6 +12,7 @@ from app import telemetry
 from app.control.abort import abort_remote
 from app.control.children import run_child_errand
 from app.control.desk import Desk
+from app.control.run_end import call_run_end
 from app.control.undone import settle
 from app.domain.errands import (
     LONGEST_PAUSE,
@@ -19,6 +20,7 @@ from app.domain.errands import (
     AbortRemote,
     AboutChild,
     Asked,
+    CallRunEnd,
     Errand,
     Later,
     look_after,
@@ -72,6 +74,9 @@ async def _carry_out(desk: Desk, errand: Errand) -> bool:
         case AbortRemote(tenant=tenant, run_id=run_id):
             await abort_remote(desk, tenant, run_id)
             return True
+        case CallRunEnd(tenant=tenant, run_id=run_id):
+            await call_run_end(desk, tenant, run_id)
+            return True
         case _:
             assert_never(errand)
 
@@ -79,7 +84,7 @@ async def _carry_out(desk: Desk, errand: Errand) -> bool:
 async def _has_failed(
     desk: Desk, errand: Errand, tries: int, error: Exception, *, is_noted: bool
 ) -> Later | None:
-    is_wanted = is_noted or await _note(desk, errand, tries, repr(error)[:500])
+    is_wanted = is_noted or await _note(desk, errand, tries, desk.redact(repr(error))[:500])
     if is_wanted and tries < MOST_TRIES:
         return Later(pause_after(tries))
     return await _give_up(desk, errand, tries)

@@ -19,6 +19,7 @@ from app.dispatch.task_voice import TaskVoice
 from app.domain.agents import AgentSpec
 from app.domain.events import AgentEvent
 from app.domain.reconciliation import DidNotHappen, DontKnow
+from app.domain.redaction import Redact, unredacted
 from app.domain.tasks import OUTCOME_UNKNOWN, TaskOutcome, failed, outcome_of, outcome_unknown
 from app.domain.tool_calls import ToolResult
 from app.events.outgoing import Outgoing
@@ -42,6 +43,7 @@ class TaskBench:
     database: Database
     outgoing: Outgoing
     roster: Roster
+    redact: Redact = unredacted
 
 
 @dataclass(slots=True)
@@ -98,7 +100,9 @@ class TaskExecution:
                 result = await tool.execute(dict(task.arguments), context)
             except Exception as error:  # whoever wrote the tool
                 log.warning("tool_raised", tool=task.tool_name, exc_info=True)
-                result = ToolResult.error(task.tool_name, f"Execution failed: {error}")
+                result = ToolResult.error(
+                    task.tool_name, f"Execution failed: {context.redact(str(error))}"
+                )
             showing.cancel()
         await voice.show()
         return outcome_of(result)
@@ -142,6 +146,7 @@ class TaskExecution:
             tool_name=task.tool_name,
             idempotency_key=task.idempotency_key,
             say=say,
+            redact=self.bench.redact,
             agent=self._agent,
             inbox=self._messages,
         )

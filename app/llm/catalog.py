@@ -20,6 +20,8 @@ _KEYS_IN_ENVIRONMENT: Mapping[str, Sequence[str]] = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
 }
+KEY_VARIABLES = ("OPENAI_API_KEY", *(key for keys in _KEYS_IN_ENVIRONMENT.values() for key in keys))
+"""Where providers' keys are when a model names no variable."""
 _ANY_PROVIDER = "pydantic-ai"
 
 

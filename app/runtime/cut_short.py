@@ -68,7 +68,7 @@ async def ask_tool(tool: Tool | None, arguments: JsonObject, context: ToolContex
         log.warning(
             "reconcile_raised", tool=context.tool_name, call_id=context.call_id, exc_info=True
         )
-        return DontKnow(f"its tool was asked and failed: {error}")
+        return DontKnow(f"its tool was asked and failed: {context.redact(str(error))}")
 
 
 def _name_of(found: Found) -> str:

@@ -19,6 +19,7 @@ from app.domain.inference import NO_OPTIONS, InferenceOptions
 from app.domain.json_values import Json, JsonObject
 from app.domain.messages import LoggedMessage, Message
 from app.domain.reconciliation import Found
+from app.domain.redaction import Redact, unredacted
 from app.domain.rules import Rule
 from app.domain.tasks import TaskStatus
 from app.domain.tickets import Ticket
@@ -163,6 +164,8 @@ class ToolContext:
     tasks: Tasks | None = None
     """The run's tasks; a task has none itself."""
     inbox: Callable[[], Awaitable[Sequence[str]]] = _no_messages
+    redact: Redact = unredacted
+    """Replaces the secrets of the configuration; the text of an exception goes through it."""
     room: Callable[[], Awaitable[None]] = _always_room
     """Waits until what was shown is saved, or nearly. A tool is held up by itself where it awaits something,
     a plain function where it shows something; tasks that a tool has begun await this between pieces."""

@@ -62,10 +62,9 @@ def take_in(
         committed = run.state.commit(Batch(executed.changes))
     except Exception as error:
         log.warning("state_update_failed", call_id=state.call.id, exc_info=True)
+        reason = run.redact(str(error))
         return _without_changes(
-            executed,
-            f"Its changes to the state were dropped: {error}",
-            state_error=str(error),
+            executed, f"Its changes to the state were dropped: {reason}", state_error=reason
         )
     if beside is not None:
         beside.note(state.call.id, executed.changes)

@@ -92,7 +92,7 @@ async def _try(
         result = await tool.execute(as_object(state.effective_arguments) or {}, context)
     except Exception as error:  # whoever wrote the tool; no call may take its run along
         log.warning("tool_raised", tool=state.call.name, call_id=state.call.id, exc_info=True)
-        result = ToolResult.error(state.call.name, f"Execution failed: {error}")
+        result = ToolResult.error(state.call.name, f"Execution failed: {run.redact(str(error))}")
     if result.status is ResultStatus.ERROR:
         return Executed(result)
     return Executed(result, tuple(changes))
@@ -111,6 +111,7 @@ def context_for(
         tool_name=state.call.name,
         idempotency_key=state.idempotency_key,
         say=run.say,
+        redact=run.redact,
         agent=run.agent.spec,
         resume_input=None if resumption is None else resumption.resume_input,
         suspension_id=None if ticket is None else ticket.ticket_id,

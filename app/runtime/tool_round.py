@@ -39,6 +39,8 @@ from app.runtime.tool_questions import Question, held_call, outcome_unknown, que
 BROKEN_OFF = (Interrupted, PluginFailed)
 """What may end a round in the middle: what has become of its calls until then is saved first."""
 
+FRONTEND_TOOL, UNKNOWN_TOOL = "frontend", "unknown"
+
 
 class ToolRound:
     """Calls of one assistant message on their way to results.
@@ -270,8 +272,15 @@ class ToolRound:
         self._places[state.call.id] = state.position
         kept = None if self.side_by_side is None else self.side_by_side.kept_for(state)
         self.changed[state.call.id] = replace(state, status=status, kept=kept)
-        telemetry.tool_calls.labels(state.call.name, status.value).inc()
+        telemetry.tool_calls.labels(self._label(state.call.name), status.value).inc()
         return message
+
+    def _label(self, tool_name: str) -> str:
+        """The tool in metrics: one value for all names that a client or the model has chosen."""
+        tool = self.run.agent.tools.get(tool_name)
+        if tool is None:
+            return UNKNOWN_TOOL
+        return FRONTEND_TOOL if tool.descriptor.is_frontend else tool_name
 
 
 def _subject(event: AgentEvent) -> CallId:

@@ -58,7 +58,8 @@ class FunctionTool(Generic[P, R]):
         try:
             return await self._attempt(arguments, heard)
         except InvalidArguments as error:
-            text = shortened(f"Invalid arguments: {error}", MAX_ERROR_CHARACTERS)
+            text = f"Invalid arguments: {context.redact(str(error))}"
+            text = shortened(text, MAX_ERROR_CHARACTERS)
             return ToolResult.error(self.descriptor.name, text, may_be_retried=False)
         finally:
             heard.over.set()
@@ -78,7 +79,7 @@ class FunctionTool(Generic[P, R]):
             # Something that the tool awaited was cancelled; nobody has cancelled the run.
             return failed(name, "something that the tool waited for was cancelled")
         except ToolFailed as error:
-            text = shortened(error.message, MAX_ERROR_CHARACTERS)
+            text = shortened(context.redact(error.message), MAX_ERROR_CHARACTERS)
             return ToolResult.error_with_code(
                 name, error.code, text, may_be_retried=error.may_be_retried
             )
@@ -86,7 +87,7 @@ class FunctionTool(Generic[P, R]):
             if deadline.expired():
                 return ToolResult.error(name, f"Timed out after {timeout:g} s")
             _log.warning("tool %s failed", name, exc_info=error)
-            return failed(name, text_of(error))
+            return failed(name, context.redact(text_of(error)))
         return result_of(self.descriptor, returned, self.max_result_bytes)
 
     @property

@@ -91,7 +91,7 @@ async def ask(
         if deadline.expired():
             return DontKnow(f"its tool was asked and didn't answer within {patience:g} s")
         _log.warning("tool %s failed to reconcile", descriptor.name, exc_info=error)
-        why = shortened(text_of(error), MAX_ERROR_CHARACTERS)
+        why = shortened(context.redact(text_of(error)), MAX_ERROR_CHARACTERS)
         return DontKnow(f"its tool was asked and failed: {why}")
     finally:
         heard.over.set()

@@ -1,25 +1,18 @@
-"""Who is asking: API keys, stream tokens, and the one principal of a server without keys."""
+"""Who is asking: API keys, and the one principal of a server without keys."""
 
-import base64
 import hashlib
-import hmac
-import json
 import re
-import secrets
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from app.domain.errors import ConfigurationError, Forbidden, Unauthenticated
-from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.errors import ConfigurationError, Unauthenticated
+from app.domain.ids import Tenant
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
+from app.transport.senders import Sender, is_loopback, require_local
 
 _OWN_SCOPE = re.compile(r"approve:[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 EVERYBODY_LOCAL = Principal(DEFAULT_TENANT, "local", frozenset(Scope))
@@ -47,35 +40,24 @@ class ApiKey(BaseModel):
 _Keys = TypeAdapter(list[ApiKey])
 
 
-@dataclass(frozen=True, slots=True)
-class StreamGrant:
-    """What a stream token lets its bearer read, and until when."""
-
-    principal: Principal
-    run_id: RunId | None
-    thread_id: ThreadId | None
-    """Without any of the two: the inbox."""
-
-
 class Doorkeeper:
     """Knows the keys. Without any, it lets in programs of this machine only, as one local principal."""
 
-    def __init__(self, keys: Mapping[str, Principal], token_secret: bytes) -> None:
+    def __init__(self, keys: Mapping[str, Principal]) -> None:
         self._keys = keys
-        self._secret = token_secret
 
     @property
     def is_keyless(self) -> bool:
         return not self._keys
 
-    def principal(
-        self, authorization: str | None, host: str | None, origin: str | None
-    ) -> Principal:
-        """Who sent these headers."""
+    def principal(self, sender: Sender) -> Principal:
+        """Whose request this is."""
         if self.is_keyless:
-            _require_local(host, origin)
+            require_local(sender)
             return EVERYBODY_LOCAL
-        scheme, _, key = (authorization or "").partition(" ")
+        # With several, a proxy may have checked another one than we would.
+        authorization = sender.authorizations[0] if len(sender.authorizations) == 1 else ""
+        scheme, _, key = authorization.partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise Unauthenticated(
                 "unauthenticated", "Send your API key as `Authorization: Bearer <key>`."
@@ -85,53 +67,8 @@ class Doorkeeper:
             raise Unauthenticated("unauthenticated", "This API key isn't known.")
         return found
 
-    def stream_token(
-        self,
-        principal: Principal,
-        run_id: RunId | None,
-        thread_id: ThreadId | None,
-        expires_at: datetime,
-    ) -> str:
-        """A short-lived right to read one stream, for who can't send headers: of a run, a thread, or,
-        without any of the two, of the inbox."""
-        body = json.dumps(
-            {
-                "tenant": principal.tenant,
-                "subject": principal.subject,
-                "run_id": run_id,
-                "thread_id": thread_id,
-                "exp": expires_at.timestamp(),
-            }
-        ).encode()
-        return f"{_base64(body)}.{_base64(self._signature(body))}"
 
-    def grant(self, token: str, now: datetime) -> StreamGrant:
-        """What a token allows, if it is ours and still good."""
-        body, _, signature = token.partition(".")
-        try:
-            raw = base64.urlsafe_b64decode(body + "==")
-            given = base64.urlsafe_b64decode(signature + "==")
-        except ValueError:
-            raise _bad_token() from None
-        if not hmac.compare_digest(given, self._signature(raw)):
-            raise _bad_token()
-        claims = json.loads(raw)
-        if claims["exp"] <= now.timestamp():
-            raise Unauthenticated(
-                "stream_token_expired", "The stream token has expired; get a new one."
-            )
-        principal = Principal(
-            Tenant(claims["tenant"]), claims["subject"], frozenset({Scope.RUNS_READ})
-        )
-        return StreamGrant(principal, claims["run_id"], claims["thread_id"])
-
-    def _signature(self, body: bytes) -> bytes:
-        return hmac.digest(self._secret, body, "sha256")
-
-
-def doorkeeper(
-    keys_file: Path | None, keys_json: str | None, token_secret: str | None
-) -> Doorkeeper:
+def doorkeeper(keys_file: Path | None, keys_json: str | None) -> Doorkeeper:
     """Read the keys from wherever the settings say, all of them or one error."""
     keys: list[ApiKey] = []
     if keys_file is not None:
@@ -146,20 +83,12 @@ def doorkeeper(
     }
     if len(principals) < len(keys):
         raise ConfigurationError("Two API keys have the same sha256: each key needs its own.")
-    secret = (
-        token_secret.encode()
-        if token_secret
-        # The same on every replica that has the same keys, and unknown to who has only some.
-        else hashlib.sha256("\n".join(sorted(principals)).encode()).digest()
-        if principals
-        else secrets.token_bytes(32)
-    )
-    return Doorkeeper(principals, secret)
+    return Doorkeeper(principals)
 
 
 def require_safe_address(host: str, door: Doorkeeper) -> None:
     """An open port without keys is refused."""
-    if door.is_keyless and not _is_loopback(host):
+    if door.is_keyless and not is_loopback(host):
         raise ConfigurationError(
             f"Without API keys anybody who reaches {host} could start and approve runs. Set "
             "HOLDFAST_API_KEYS_FILE, or listen on 127.0.0.1."
@@ -182,37 +111,3 @@ def _from_file(path: Path) -> list[ApiKey]:
 def _first(error: ValidationError) -> str:
     one = error.errors(include_input=False)[0]
     return f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
-
-
-def _require_local(host: str | None, origin: str | None) -> None:
-    """A page that a browser of this machine shows isn't a program of this machine."""
-    if not _is_loopback(_hostname(f"//{host or ''}")):
-        raise Forbidden(
-            "host_not_allowed", "Without API keys this server answers to local names only."
-        )
-    if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-        raise Forbidden("origin_not_allowed", "Without API keys browsers' pages aren't let in.")
-
-
-def _hostname(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _bad_token() -> Unauthenticated:
-    return Unauthenticated("stream_token_invalid", "This isn't a stream token of this server.")

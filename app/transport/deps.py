@@ -5,19 +5,16 @@ All are `async` though none of them waits: FastAPI would send each of the others
 
 from typing import Annotated
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Request
 
 from app.control.desk import Desk
 from app.dispatch.liveness import Liveness
 from app.dispatch.worker import Worker
-from app.domain.errors import Forbidden
-from app.domain.ids import RunId, ThreadId
-from app.domain.principals import Principal
 from app.events.relay import Relay
-from app.transport.auth import Doorkeeper
 from app.transport.departure import Departure
 from app.transport.polls import LongPolls
 from app.transport.sse import StreamOptions
+from app.transport.stream_grants import StreamTokenSigner
 
 
 async def _desk(request: Request) -> Desk:
@@ -40,9 +37,9 @@ async def _relay(request: Request) -> Relay:
     return relay
 
 
-async def _doorkeeper(request: Request) -> Doorkeeper:
-    door: Doorkeeper = request.app.state.doorkeeper
-    return door
+async def _stream_token_signer(request: Request) -> StreamTokenSigner:
+    signer: StreamTokenSigner = request.app.state.stream_token_signer
+    return signer
 
 
 async def _stream_options(request: Request) -> StreamOptions:
@@ -65,35 +62,11 @@ async def require_staying(request: Request) -> None:
     (await _departure(request)).refuse_beginnings()
 
 
-async def principal_behind(request: Request) -> Principal:
-    headers = request.headers
-    door = await _doorkeeper(request)
-    return door.principal(headers.get("authorization"), headers.get("host"), headers.get("origin"))
-
-
 DeskDep = Annotated[Desk, Depends(_desk)]
 WorkerDep = Annotated[Worker | None, Depends(_worker)]
 LivenessDep = Annotated[Liveness, Depends(_liveness)]
 RelayDep = Annotated[Relay, Depends(_relay)]
 DepartureDep = Annotated[Departure, Depends(_departure)]
-DoorkeeperDep = Annotated[Doorkeeper, Depends(_doorkeeper)]
+StreamTokenSignerDep = Annotated[StreamTokenSigner, Depends(_stream_token_signer)]
 LongPollsDep = Annotated[LongPolls, Depends(_long_polls)]
 StreamOptionsDep = Annotated[StreamOptions, Depends(_stream_options)]
-PrincipalDep = Annotated[Principal, Depends(principal_behind)]
-StreamToken = Annotated[
-    str | None,
-    Query(description="From POST /v1/stream-tokens, where headers can't be sent.", max_length=2000),
-]
-
-
-async def stream_reader(
-    request: Request, token: str | None, *, run_id: RunId | None, thread_id: ThreadId | None
-) -> Principal:
-    """Who reads a stream: by key, or by a token for exactly this run or thread."""
-    if token is None:
-        return await principal_behind(request)
-    door, desk = await _doorkeeper(request), await _desk(request)
-    grant = door.grant(token, desk.clock.now())
-    if (grant.run_id, grant.thread_id) != (run_id, thread_id):
-        raise Forbidden("stream_token_elsewhere", "This stream token is for another stream.")
-    return grant.principal

@@ -8,8 +8,6 @@ from fastapi.params import Param
 from fastapi.routing import APIRoute
 
 from app.domain.errors import Invalid
-from app.transport.deps import principal_behind
-from app.transport.openapi import STREAM_TOKEN
 
 _LONGEST_NAME = 100
 _MOST_NAMED = 20
@@ -45,9 +43,6 @@ async def require_known_query(request: Request) -> None:
         if name not in known and not name.startswith(prefixes)
     ]
     if unknown:
-        if STREAM_TOKEN not in known:
-            # Strangers hear that they are strangers, also those who bring a token of some stream.
-            await principal_behind(request)
         shown = ", ".join(name + "KEY" * (name in prefixes) for name in known if known[name])
         raise Invalid(
             "invalid_request",

@@ -18,6 +18,9 @@ MOST_HEAD_BYTES = 65_536
 _WASTE = 8
 """How much longer than its body a request may be: pieces have heads of their own."""
 
+NAMES_HOST_IN_TARGET = "names_host_in_target"
+"""In a request's state: its first line has a whole URL where others have a path."""
+
 _LINGER = 2.0
 """Seconds."""
 
@@ -91,6 +94,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        # The library takes the path out of the target and drops the rest.
+        self.scope["state"][NAMES_HOST_IN_TARGET] = not self.url.startswith(b"/")
         super().on_headers_complete()
         self._has_asked = True
 

@@ -14,6 +14,7 @@ from app.storage.database import Database
 from app.storage.database_urls import place_of
 from app.storage.embedded import EmbeddedPostgres, default_data_dir
 from app.storage.notifications import installation
+from app.storage.server_secrets import stream_token_secret
 
 
 async def database_url(settings: Settings, stack: AsyncExitStack) -> tuple[str, str]:
@@ -45,6 +46,17 @@ def database_options(settings: Settings) -> DatabaseOptions:
         connection_lifetime=settings.connection_lifetime,
         tcp_keepalive=settings.tcp_keepalive,
     )
+
+
+async def stream_token_secrets(settings: Settings, database: Database) -> tuple[bytes, ...]:
+    """The secret that signs stream tokens, and the others that are accepted."""
+    current = settings.stream_token_secret
+    secrets = [
+        await stream_token_secret(database.hot) if current is None else current.encode(),
+    ]
+    if settings.stream_token_secret_previous is not None:
+        secrets.append(settings.stream_token_secret_previous.encode())
+    return tuple(secrets)
 
 
 async def open_wire(settings: Settings, database: Database) -> Wire:

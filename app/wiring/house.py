@@ -1,6 +1,7 @@
 """Builds every part in order and takes them down in reverse: the one place that knows them all."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -38,7 +39,14 @@ from app.storage.outages import unusable
 from app.storage.runs import RunKey
 from app.wiring.agents import known_backends, load_agents, require_working_models
 from app.wiring.background import Background, Rest
-from app.wiring.connections import database_options, database_url, open_wire, require_direct_url
+from app.wiring.connections import (
+    database_options,
+    database_url,
+    open_wire,
+    require_direct_url,
+    stream_token_secrets,
+)
+from app.wiring.secrets import redactor_of
 
 WAIT_FOR_SLOT = 1.0
 
@@ -56,6 +64,7 @@ class House:
     worker: Worker | None
     liveness: Liveness
     relay: Relay
+    stream_token_secrets: tuple[bytes, ...]
     begin_to_rest: Callable[[], None]
     """Take nothing new and hand over what runs, beside whatever is still to be done; leaving waits for it."""
 
@@ -96,6 +105,7 @@ async def _furnish(
     backends: Backends,
 ) -> House:
     me = WorkerId(new_id())
+    redact = redactor_of(settings, os.environ)
     clock, hub = SystemClock(), Hub()
     relay = Relay(database, hub, me, await open_wire(settings, database), clock)
     publisher = Publisher(hub, relay)
@@ -122,11 +132,17 @@ async def _furnish(
         heartbeat_timeout=settings.heartbeat_timeout,
         backends=backends,
         inbox_poll=settings.log_poll,
+        redact=redact,
     )
     bench = Workbench(
-        database=database, writer=writer, roster=roster, clock=clock, backends=backends
+        database=database,
+        writer=writer,
+        roster=roster,
+        clock=clock,
+        backends=backends,
+        redact=redact,
     )
-    task_bench = TaskBench(database=database, outgoing=outgoing, roster=roster)
+    task_bench = TaskBench(database=database, outgoing=outgoing, roster=roster, redact=redact)
     worker, tasks = _workers(settings, me, bench, task_bench)
     deafness = Deafness(asyncio.get_running_loop().time, remembered=settings.heartbeat_timeout)
     liveness = Liveness(
@@ -195,6 +211,7 @@ async def _furnish(
         worker=worker if settings.role != "api" else None,
         liveness=liveness,
         relay=relay,
+        stream_token_secrets=await stream_token_secrets(settings, database),
         begin_to_rest=rest.begin,
     )
 

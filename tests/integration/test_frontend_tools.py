@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app import telemetry
 from app.clock import new_id
 from app.domain.agents import ToolExecution
 from app.domain.errors import Invalid
@@ -264,3 +265,23 @@ async def test_another_offer_is_another_request(client: Client) -> None:
     assert first["run_id"] == again["run_id"]
     body = start_body("quick", "hello", run_id=run_id)
     assert (await client.http.post("/v1/runs", json=body)).status_code == 409
+
+
+async def test_names_that_the_model_makes_up_are_counted_as_one(database_url: str) -> None:
+    def counted() -> dict[str, float]:
+        [metric] = telemetry.tool_calls.collect()
+        return {
+            sample.labels["tool"]: sample.value
+            for sample in metric.samples
+            if sample.labels["status"] == "failed" and sample.name.endswith("_total")
+        }
+
+    before = counted()
+    calls = [Call(tool=name, arguments={}, id=CallId(name)) for name in ("made_up", "made_up_too")]
+    async with replica(database_url, an_agent(), in_order(turn(*calls), turn("done"))) as house:
+        run = await house.start()
+        await run.finished()
+        assert len(await results(run)) == 2
+    after = counted()
+    assert after["unknown"] - before.get("unknown", 0) == 2
+    assert not any("made_up" in name for name in after)

@@ -1,5 +1,6 @@
 """Who may do what over HTTP: keys, scopes, and a server without keys."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.support.routes import UNKNOWN, Route, routes_of
 from tests.support.rows import all_rows, nothing_is_queued
 from tests.support.servers import Server, serving
 from tests.support.streams import start_body
+from tests.surface.wires import a_wire
 
 pytestmark = pytest.mark.anyio
 
@@ -186,6 +188,95 @@ async def test_without_keys_only_programs_of_this_machine_get_in(keyless: Server
         assert (await client.get("/v1/runs"))["items"] == []
 
 
+START = json.dumps(start_body("quick", "hello")).encode()
+OWN, EVIL = "{own}", "evil.example"
+
+
+@pytest.mark.parametrize(
+    "target, headers, code",
+    [
+        ("/v1/runs", [f"Host: {OWN}", f"Host: {EVIL}"], "host_not_allowed"),
+        ("/v1/runs", [f"Host: {EVIL}", f"Host: {OWN}"], "host_not_allowed"),
+        ("/v1/runs", [f"Host: {OWN}", f"Host: {OWN}"], "host_not_allowed"),
+        ("/v1/runs", ["Host: localhost@evil.example"], "host_not_allowed"),
+        ("/v1/runs", ["Host: evil.example@localhost"], "host_not_allowed"),
+        ("/v1/runs", ["Host: localhost/.evil.example"], "host_not_allowed"),
+        ("/v1/runs", [], "host_not_allowed"),
+        (f"http://{EVIL}/v1/runs", [f"Host: {OWN}"], "host_not_allowed"),
+        (f"http://{OWN}/v1/runs", [f"Host: {OWN}"], "host_not_allowed"),
+        (
+            "/v1/runs",
+            [f"Host: {OWN}", f"Origin: http://{OWN}", f"Origin: http://{EVIL}"],
+            "origin_not_allowed",
+        ),
+        (
+            "/v1/runs",
+            [f"Host: {OWN}", f"Origin: http://{EVIL}", f"Origin: http://{OWN}"],
+            "origin_not_allowed",
+        ),
+        ("/v1/runs", [f"Host: {OWN}", "Sec-Fetch-Site: cross-site"], "origin_not_allowed"),
+        ("/v1/runs", [f"Host: {OWN}", "Sec-Fetch-Site: same-site"], "origin_not_allowed"),
+        (
+            "/v1/runs",
+            [f"Host: {OWN}", "Sec-Fetch-Site: none", "Sec-Fetch-Site: cross-site"],
+            "origin_not_allowed",
+        ),
+        (
+            "/v1/runs",
+            [f"Host: {OWN}", f"Origin: http://{OWN}", "Sec-Fetch-Site: cross-site"],
+            "origin_not_allowed",
+        ),
+    ],
+)
+async def test_without_keys_a_page_cannot_hide_where_it_comes_from(
+    keyless: Server, served_database: str, target: str, headers: list[str], code: str
+) -> None:
+    before = await all_rows(served_database)
+    answer = await asked(keyless, target, headers)
+    assert answer.startswith(b"HTTP/1.1 403 "), answer
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == code
+    assert await all_rows(served_database) == before
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [f"Host: {OWN}"],
+        [f"host: {OWN}", "User-Agent: curl/8.5.0", "Accept: */*"],
+        [f"Host: {OWN}", f"Origin: http://{OWN}", "Sec-Fetch-Site: same-origin"],
+        [f"Host: {OWN}", "Sec-Fetch-Site: same-origin", "Referer: http://{own}/docs"],
+        [f"Host: {OWN}", "Sec-Fetch-Site: none"],
+        ["Host: LOCALHOST", "Origin: http://localhost"],
+    ],
+)
+async def test_without_keys_honest_clients_get_in(keyless: Server, headers: list[str]) -> None:
+    assert (await asked(keyless, "/v1/runs", headers)).startswith(b"HTTP/1.1 202 ")
+
+
+async def asked(server: Server, target: str, headers: list[str]) -> bytes:
+    """The answer to a start with exactly these headers."""
+    own = server.base.removeprefix("http://")
+    lines = [
+        f"POST {target} HTTP/1.1",
+        *headers,
+        "Content-Type: application/json",
+        f"Content-Length: {len(START)}",
+        "Connection: close",
+    ]
+    head = "".join(f"{line}\r\n" for line in lines).replace(OWN, own)
+    async with a_wire(server.base) as wire:
+        await wire.send(head.encode() + b"\r\n" + START)
+        return await wire.rest()
+
+
+async def test_two_keys_in_one_request_are_none(server: Server) -> None:
+    async with server.client() as client:
+        for both in (("ann", "reader"), ("reader", "ann"), ("ann", "ann")):
+            headers = [("Authorization", f"Bearer {key}") for key in both]
+            refused = await client.http.get("/v1/runs", headers=headers)
+            the_problem(refused, 401, "unauthenticated")
+
+
 async def test_an_open_address_without_keys_is_refused_at_start(served_database: str) -> None:
     with pytest.raises(AssertionError) as refused:
         async with serving(served_database, agents=AGENTS, host="0.0.0.0"):
@@ -198,9 +289,9 @@ async def test_an_open_address_without_keys_is_refused_at_start(served_database:
 
 @pytest.mark.parametrize("host", ["::", "192.0.2.1", "holdfast.example", ""])
 def test_every_address_but_loopback_needs_keys(keys: Path, host: str) -> None:
-    require_safe_address(host, doorkeeper(keys, None, None))
+    require_safe_address(host, doorkeeper(keys, None))
     with pytest.raises(ConfigurationError, match="Without API keys"):
-        require_safe_address(host, doorkeeper(None, None, None))
+        require_safe_address(host, doorkeeper(None, None))
 
 
 @pytest.mark.parametrize(
@@ -222,6 +313,6 @@ def test_a_keys_file_that_cannot_be_used_is_named(
     if text is not None:
         file.write_text(text)
     with pytest.raises(ConfigurationError) as refused:
-        doorkeeper(file, None, None)
+        doorkeeper(file, None)
     assert str(file) in str(refused.value)
     assert problem in str(refused.value)

@@ -81,6 +81,21 @@ async def test_a_run_moves_the_metrics(client: Client) -> None:
     assert (await eventually(all_moved))['holdfast_decisions_total{action="approve"}'] == 1
 
 
+async def test_the_names_of_clients_tools_are_no_label_values(client: Client) -> None:
+    async def called(name: str) -> set[str]:
+        """The time series after a call of a frontend tool."""
+        tool = {"name": name, "description": "Mine.", "parameters": {"type": "object"}}
+        run = await client.start("quick", f"CALL {name} {{}}", frontend_tools=[tool])
+        await client.decide(await client.settled(run["run_id"]), "respond", result="done")
+        await client.ended(run["run_id"])
+        return set(await metrics(client))
+
+    once = await called("choose_color_of_acme")
+    assert 'holdfast_tool_calls_total{status="succeeded",tool="frontend"}' in once
+    assert not any("acme" in name for name in once)
+    assert await called("choose_size_of_acme") == once
+
+
 async def test_a_process_that_can_serve_is_healthy(client: Client) -> None:
     async def healthy() -> dict[str, Any] | None:
         health: dict[str, Any] = await client.get("/health")

@@ -1,7 +1,9 @@
 """Tenants over HTTP don't see each other, and a stream token shows one stream only."""
 
 import base64
+import hashlib
 import json
+import tomllib
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -12,9 +14,10 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from app.clock import SystemClock
 from app.domain.ids import Tenant
 from app.domain.principals import Principal
-from app.transport.auth import Doorkeeper, doorkeeper
+from app.transport.stream_grants import StreamTokenSigner
 from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
 from tests.support.keys import Holder, write_keys
@@ -28,6 +31,8 @@ pytestmark = pytest.mark.anyio
 
 APPROVAL = 'CALL risky {"what": "it"}'
 ANN = Principal(Tenant("acme"), "ann", frozenset())
+SECRET = "a secret of the test's own"
+SIGNER = StreamTokenSigner([SECRET.encode()])
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,11 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 async def server(served_database: str, keys: Path) -> AsyncIterator[Server]:
     async with serving(
-        served_database, agents=AGENTS, api_keys_file=keys, stream_token_ttl=60
+        served_database,
+        agents=AGENTS,
+        api_keys_file=keys,
+        stream_token_ttl=60,
+        stream_token_secret=SECRET,
     ) as running:
         yield running
 
@@ -179,24 +188,19 @@ async def test_a_stream_token_reads_its_stream_and_nothing_else(
 
 
 async def test_a_stream_token_is_good_for_a_short_time(
-    ann: Client, server: Server, keys: Path, waiting: dict[str, Any]
+    ann: Client, server: Server, waiting: dict[str, Any]
 ) -> None:
     response = await ann.http.post("/v1/stream-tokens", json={"run_id": waiting["run_id"]})
     made_at = parsedate_to_datetime(response.headers["date"])
     expires_at = datetime.fromisoformat(response.json()["expires_at"])
     assert abs(expires_at - made_at - timedelta(seconds=60)) <= timedelta(seconds=2)
-    late = another_replica(keys).stream_token(ANN, waiting["run_id"], None, made_at)
-    good = another_replica(keys).stream_token(ANN, waiting["run_id"], None, expires_at)
+    late = SIGNER.sign(ANN, waiting["run_id"], None, made_at)
+    good = SIGNER.sign(ANN, waiting["run_id"], None, expires_at)
     path = f"/v1/runs/{waiting['run_id']}/events"
     async with server.client() as browser:
         refused = await browser.http.get(path, params={"stream_token": late})
         the_problem(refused, 401, "stream_token_expired")
         assert (await browser.get(path, stream_token=good))["items"]
-
-
-def another_replica(keys: Path) -> Doorkeeper:
-    """Whoever has the same keys signs the same tokens."""
-    return doorkeeper(keys, None, None)
 
 
 async def test_a_stream_token_that_was_touched_is_none(
@@ -212,3 +216,56 @@ async def test_a_stream_token_that_was_touched_is_none(
             path = f"/v1/runs/{waiting['run_id']}/events"
             response = await browser.http.get(path, params={"stream_token": token})
             the_problem(response, 401, "stream_token_invalid")
+
+
+async def test_the_keys_file_does_not_tell_how_tokens_are_signed(
+    served_database: str, keys: Path, waiting: dict[str, Any]
+) -> None:
+    file = keys.read_bytes()  # noqa: ASYNC240  a small file
+    digests = sorted(key["sha256"] for key in tomllib.loads(file.decode())["keys"])
+    path = f"/v1/runs/{waiting['run_id']}/events"
+    expires_at = SystemClock().now() + timedelta(seconds=60)
+    async with (
+        serving(served_database, agents=AGENTS, api_keys_file=keys) as server,
+        server.client() as browser,
+    ):
+        for secret in (
+            hashlib.sha256("\n".join(digests).encode()).digest(),
+            file,
+            *map(bytes.fromhex, digests),
+            *map(str.encode, digests),
+        ):
+            forged = StreamTokenSigner([secret]).sign(ANN, waiting["run_id"], None, expires_at)
+            response = await browser.http.get(path, params={"stream_token": forged})
+            the_problem(response, 401, "stream_token_invalid")
+
+
+async def test_replicas_without_a_secret_in_their_settings_share_one(
+    served_database: str, keys: Path, waiting: dict[str, Any]
+) -> None:
+    path = f"/v1/runs/{waiting['run_id']}/events"
+    async with (
+        serving(served_database, agents=AGENTS, api_keys_file=keys) as one,
+        serving(served_database, agents=AGENTS, api_keys_file=keys) as other,
+        one.client("ann") as ann,
+        other.client() as browser,
+    ):
+        token = (await token_for(ann, run_id=waiting["run_id"]))["token"]
+        assert (await browser.get(path, stream_token=token))["items"]
+
+
+async def test_after_a_rotation_the_previous_secret_is_accepted_while_it_is_named(
+    ann: Client, served_database: str, keys: Path, waiting: dict[str, Any]
+) -> None:
+    token = (await token_for(ann, run_id=waiting["run_id"]))["token"]
+    path = f"/v1/runs/{waiting['run_id']}/events"
+    new = {"agents": AGENTS, "api_keys_file": keys, "stream_token_secret": "another secret of its"}
+    async with serving(served_database, **new, stream_token_secret_previous=SECRET) as rotated:
+        async with rotated.client() as browser:
+            assert (await browser.get(path, stream_token=token))["items"]
+        async with rotated.client("ann") as client:
+            newer = (await token_for(client, run_id=waiting["run_id"]))["token"]
+    async with serving(served_database, **new) as later, later.client() as browser:
+        refused = await browser.http.get(path, params={"stream_token": token})
+        the_problem(refused, 401, "stream_token_invalid")
+        assert (await browser.get(path, stream_token=newer))["items"]

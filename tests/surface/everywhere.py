@@ -79,7 +79,7 @@ async def a_made_up_token(stage: Stage, route: Route) -> httpx2.Response:
 
 @everywhere("stream_token_expired")
 async def an_old_token(stage: Stage, route: Route) -> httpx2.Response:
-    token = stage.door.stream_token(ANN, None, None, SystemClock().now())
+    token = stage.signer.sign(ANN, None, None, SystemClock().now())
     return await route.ask(stage.stranger, nowhere(route), params={"stream_token": token})
 
 

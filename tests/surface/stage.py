@@ -14,7 +14,7 @@ import asyncpg
 import httpx2
 from asyncpg.transaction import Transaction
 
-from app.transport.auth import Doorkeeper, doorkeeper
+from app.transport.stream_grants import StreamTokenSigner
 from tests.support.databases import Databases
 from tests.support.forwarders import forwarding
 from tests.support.keys import Holder, write_keys
@@ -26,6 +26,7 @@ AGENTS = Path(__file__).with_name("agents") / "agents.toml"
 ALL = ("runs:read", "runs:write", "decisions:write")
 HOLDERS = {"ann": Holder("acme", ALL), "bob": Holder("acme", ALL), "nobody": Holder("acme", [])}
 BODY_BYTES, MESSAGE_BYTES = 50_000, 2_000
+SECRET = "signs the stream tokens of main"
 APPROVAL = 'CALL risky {"what": "it"}'
 
 
@@ -38,7 +39,7 @@ class Stage:
     other: Client
     """Ann, at the other server."""
     away: Client
-    door: Doorkeeper
+    signer: StreamTokenSigner
     database: str
     keys: Path
     given_up: dict[Route, httpx2.Response] = field(default_factory=dict, init=False)
@@ -135,6 +136,7 @@ async def a_stage(postgres: Databases, folder: Path) -> AsyncIterator[Stage]:
                 url,
                 agents=AGENTS,
                 api_keys_file=keys,
+                stream_token_secret=SECRET,
                 max_queue_per_thread=1,
                 max_body_bytes=BODY_BYTES,
                 max_message_bytes=MESSAGE_BYTES,
@@ -160,4 +162,4 @@ async def a_stage(postgres: Databases, folder: Path) -> AsyncIterator[Stage]:
         }
         for client in clients.values():
             await stack.enter_async_context(client)
-        yield Stage(**clients, door=doorkeeper(keys, None, None), database=url, keys=keys)
+        yield Stage(**clients, signer=StreamTokenSigner([SECRET.encode()]), database=url, keys=keys)

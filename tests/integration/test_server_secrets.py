@@ -1,0 +1,25 @@
+"""Secrets of the installation: made once, however many processes ask at the same moment."""
+
+import asyncio
+
+import pytest
+
+from app.storage.connecting import DatabaseOptions
+from app.storage.database import Database
+from app.storage.server_secrets import stream_token_secret
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_processes_that_ask_at_once_get_the_same_secret(database_url: str) -> None:
+    replicas = [await Database.open(database_url, DatabaseOptions()) for _ in range(3)]
+    try:
+        found = await asyncio.gather(
+            *(stream_token_secret(replica.hot) for replica in replicas for _ in range(4))
+        )
+        later = await stream_token_secret(replicas[0].hot)
+    finally:
+        for replica in replicas:
+            await replica.close()
+    assert set(found) == {later}
+    assert len(later) == 32

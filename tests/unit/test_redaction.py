@@ -1,0 +1,161 @@
+"""Secrets in text that others wrote are replaced, in every form in which they usually stand there."""
+
+import base64
+import json
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from app.domain.redaction import Redactor
+from app.settings import Settings
+from app.wiring.secrets import redactor_of
+
+SECRET = "s3cr/t+ké y=\"of\\acme'"
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        SECRET,
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        quote(SECRET, safe="").lower(),
+        quote_plus(SECRET),
+        json.dumps(SECRET),
+        json.dumps(SECRET, ensure_ascii=False),
+        repr(SECRET),
+        repr({"key": SECRET}),
+    ],
+)
+def test_a_secret_is_replaced_however_it_is_written(shown: str) -> None:
+    told = Redactor([SECRET])(f"before {shown} after")
+    assert told.startswith("before ")
+    assert told.endswith(" after")
+    assert "[secret]" in told
+    for part in ("acme", "s3cr", "cr%2", "cr/t"):
+        assert part not in told
+
+
+@pytest.mark.parametrize("around", ["", "u:", "ab:", "abc:"])
+@pytest.mark.parametrize("behind", ["", "x", "xy", "xyz"])
+def test_base64_is_replaced_wherever_the_secret_stands_in_it(around: str, behind: str) -> None:
+    secret = "a-key-of-sixteen"
+    shown = encoded(f"{around}{secret}{behind}")
+    told = Redactor([secret])(f"Authorization: Basic {shown}")
+    assert told.count("[secret]") == 1
+    left = told.removeprefix("Authorization: Basic ").replace("[secret]", "")
+    assert len(left.rstrip("=")) <= len(encoded(around)) + len(encoded(behind)) + 1
+
+
+@pytest.mark.parametrize(
+    "trivial", ["", " ", "a", "12345", "      ", "-------", "aaaaaaaaaa", "postgres"]
+)
+def test_a_value_that_is_too_short_or_common_mangles_nothing(trivial: str) -> None:
+    text = "postgres a 12345 ------- aaaaaaaaaa: the quick brown fox"
+    assert Redactor([trivial])(text) is text
+
+
+def test_text_without_a_secret_stays_the_same_object() -> None:
+    text = "nothing to see here " * 100
+    assert Redactor([SECRET, "another-secret"])(text) is text
+
+
+def test_of_two_secrets_the_longer_one_is_replaced_whole() -> None:
+    told = Redactor(["long-secret", "long-secret-and-more"])("long-secret-and-more, long-secret")
+    assert told == "[secret], [secret]"
+
+
+def test_each_long_line_of_a_key_is_replaced() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw\n-----END KEY-----\n"
+    assert "MIIE" not in Redactor([key])("  MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw")
+
+
+def test_the_password_of_any_url_is_replaced() -> None:
+    told = Redactor([])("can't reach postgresql://ann:pw@db:5432/x nor https://example.com/a@b")
+    assert told == "can't reach postgresql://ann:[secret]@db:5432/x nor https://example.com/a@b"
+
+
+AGENTS = """
+[models.gpt]
+provider = "openai-compatible"
+model = "any"
+api_key_env = "KEY_OF_GPT"
+headers = { "X-Api-Key" = "header-of-gpt", "X-Team" = "platform", Authorization = "Bearer token-of-gpt" }
+
+[agents.far.endpoint]
+backend = "a2a"
+auth_env = "TOKEN_OF_FAR"
+
+[[agents.near.plugins.some.deep]]
+password_env = "PASSWORD_OF_PLUGIN"
+"""
+
+
+def test_all_that_the_configuration_names_is_replaced(tmp_path: Path) -> None:
+    agents = tmp_path / "agents.toml"
+    agents.write_text(AGENTS)
+    settings = Settings.model_validate(
+        {
+            "DATABASE_URL": "postgresql://ann:p%40ss-of-db@db/holdfast?sslpassword=ssl-of-db",
+            "listen_url": "postgresql://ann@db/x?password=listen-pass",
+            "NATS_URL": "nats://bob:pass-of-nats@a:4222, nats://token-of-nats@b:4222",
+            "agents": agents,
+            "api_key": "key-of-client",
+            "stream_token_secret": "secret-of-stream-tokens",
+            "stream_token_secret_previous": "secret-before-this-one",
+        }
+    )
+    environ = {
+        "KEY_OF_GPT": "value-of-gpt",
+        "TOKEN_OF_FAR": "value-of-far",
+        "PASSWORD_OF_PLUGIN": "value-of-plugin",
+        "ANTHROPIC_API_KEY": "value-of-anthropic",
+        "PGPASSWORD": "value-of-pg",
+        "OTHER": "value-of-other",
+    }
+    redact = redactor_of(settings, environ)
+    for secret in (
+        "p%40ss-of-db",
+        "p@ss-of-db",
+        "ssl-of-db",
+        "listen-pass",
+        "pass-of-nats",
+        "token-of-nats",
+        "header-of-gpt",
+        "token-of-gpt",
+        "key-of-client",
+        "secret-of-stream-tokens",
+        "secret-before-this-one",
+        *(value for name, value in environ.items() if name != "OTHER"),
+    ):
+        assert redact(f"<{secret}>") == "<[secret]>", secret
+    assert redact("value-of-other platform holdfast") == "value-of-other platform holdfast"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "postgresql://postgres:postgres@localhost/postgres",
+        "postgresql://team:team@db/app",
+        "postgresql://ann:reports@db/reports",
+        "not a url",
+        "postgresql://ann@db/x",
+    ],
+)
+def test_a_password_that_is_a_name_mangles_nothing(url: str) -> None:
+    settings = Settings.model_validate({"DATABASE_URL": url or None})
+    text = "the team postgres wrote 9 reports about localhost: ann, app, not a url"
+    assert redactor_of(settings, {})(text) is text
+
+
+def test_an_agents_file_that_cannot_be_read_names_nothing(tmp_path: Path) -> None:
+    broken = tmp_path / "agents.toml"
+    broken.write_text("[[")
+    for file in (broken, tmp_path / "missing.toml"):
+        redactor_of(Settings.model_validate({"agents": file}), {})
