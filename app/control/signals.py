@@ -36,7 +36,7 @@ from app.storage import decisions, deliveries, runs, signals, tickets
 from app.storage.database import Connection
 from app.storage.runs import RunKey
 from app.storage.signals import WaitingTicket
-from app.tools.schemas import build_validator, schema_problem
+from app.tools.schema_subset import problem_of_schema, subset_validator
 
 MAX_TICKETS_AT_ONCE = 100
 """Tickets that one request answers itself; the job answers the others."""
@@ -160,7 +160,7 @@ def payload_problem(schema: JsonObject | None, payload: Json) -> str | None:
     """Why a ticket's schema doesn't take the payload; None when it does."""
     if schema is None:
         return None
-    return schema_problem(schema) or build_validator(schema).problem(payload)
+    return problem_of_schema(schema) or subset_validator(schema).problem(payload)
 
 
 # --- delivering -----------------------------------------------------------------------------------

@@ -59,12 +59,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A complete answer. `malformed` names calls whose arguments weren't JSON, `dropped` those that were
-    still on their way when it broke off; both are left out."""
+    """A complete answer, without the calls that can't be run.
+
+    `malformed` names those whose arguments weren't JSON, `oversized` those whose arguments were too large,
+    `dropped` those that were still on their way when the answer broke off.
+    """
 
     text: str
     calls: tuple[ToolCall, ...]
     malformed: tuple[str, ...]
+    oversized: tuple[str, ...]
     dropped: tuple[str, ...]
     stop_reason: StopReason
 
@@ -76,6 +80,11 @@ class Reply:
             notes.append(
                 f"The arguments of your call to {', '.join(self.malformed)} were not valid JSON. "
                 "Issue it again with valid JSON."
+            )
+        if self.oversized:
+            notes.append(
+                f"The arguments of your call to {', '.join(self.oversized)} were too large. "
+                "Issue it again with less at a time."
             )
         if self.dropped:
             notes.append(
@@ -208,6 +217,7 @@ class _Inference:
             text=self.answer.text,
             calls=tuple(self.answer.calls),
             malformed=malformed,
+            oversized=tuple(self.answer.oversized),
             dropped=dropped,
             stop_reason=stop_reason,
         )

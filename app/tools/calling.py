@@ -13,7 +13,7 @@ from app.domain.events import AgentEvent
 from app.domain.json_values import Json, JsonObject
 from app.runtime.ports import Events, ToolContext
 from app.tools.pacing import Room, ThreadVoice, paced
-from app.tools.schemas import schema_problem
+from app.tools.schema_subset import problem_of_schema
 from app.tools.threads import ToolThreads
 
 _threads = ToolThreads(limit=32)
@@ -62,7 +62,7 @@ class _CheckedEvents:
     async def receive(
         self, name: str, key: str, schema: JsonObject | None, timeout: float | None
     ) -> Json:
-        problem = None if schema is None else schema_problem(schema)
+        problem = None if schema is None else problem_of_schema(schema)
         if problem is not None:
             raise EventWaitInvalid(f"schema of the event {name!r}: {problem}")
         return await self._events.receive(name, key, schema, timeout)

@@ -149,7 +149,9 @@ async def _invalid(request: Request, error: Exception) -> Response:
         for one in found[:_MOST_ERRORS]
     ]
     detail = "; ".join(f"{place['at']}: {place['problem']}" for place in places[:3])
-    return problem(request, 422, "invalid_request", detail, {"errors": places})
+    is_schema = all(one["type"] == "schema_unsupported" for one in found)
+    code = "schema_unsupported" if is_schema else "invalid_request"
+    return problem(request, 422, code, detail, {"errors": places})
 
 
 def _sentence(error: Mapping[str, Any]) -> str:

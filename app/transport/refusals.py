@@ -16,6 +16,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "message_too_large": (413, "a message is too large"),
     "unsupported_media_type": (415, "the body isn't declared to be plain JSON"),
     "invalid_request": (422, "a field or parameter is wrong, missing or unknown"),
+    "schema_unsupported": (422, "a JSON Schema outside of the subset that clients may send"),
     "idempotency_key_unsupported": (422, "an Idempotency-Key, where none is kept"),
     # --- who asks ---
     "unauthenticated": (401, "no key, or none that is known"),

@@ -14,6 +14,7 @@ from app.domain.messages import CutShort, Visibility
 from app.domain.runs import Done, RunRecord
 from app.domain.terminations import Failed
 from app.llm.scripted import Call, Fail, Gate, Say, Think, in_order, turn
+from app.runtime.answer import MAX_ARGUMENT_CHARACTERS
 from app.runtime.inference import CONTINUATIONS
 from app.runtime.plugins import HookView, OverrideInference, Phase, Plugin, Request
 from app.runtime.ports import ModelRequest, StopReason
@@ -330,6 +331,28 @@ async def test_a_truncated_call_is_asked_for_again(database_url: str) -> None:
     [(role, prompt)] = after_the_user(script.requests[1])
     assert role == "user"
     assert "probe" in prompt
+    assert [handed.text for handed in probe.handed] == ["short"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"text": [' + "[]," * 120_000 + "0]}", '{"text": "' + "x" * MAX_ARGUMENT_CHARACTERS + '"}'],
+    ids=["values", "characters"],
+)
+async def test_a_call_with_arguments_that_are_too_large_is_asked_for_again(
+    database_url: str, arguments: str
+) -> None:
+    probe = Probe()
+    large = Call(tool="probe", arguments=arguments, id=CallId("c1"))
+    script = in_order(turn(large), turn(probe.call("c2", "short")), turn("done"))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await house.start()
+        said = await run.finished()
+    cancelled = of_type(said, "tool_call_cancel")
+    assert [taken["reason"] for taken in cancelled] == ["arguments too large"]
+    [*_, (role, prompt)] = after_the_user(script.requests[1])
+    assert role == "user"
+    assert "less at a time" in prompt
     assert [handed.text for handed in probe.handed] == ["short"]
 
 

@@ -15,6 +15,7 @@ from app.cli.environment import as_markdown
 from app.domain.ids import AgentId
 from app.runtime.plugins import Phase
 from app.storage.page_rows import MAX_PAGE_BYTES
+from app.tools.schema_subset import KEYWORDS
 from app.transport.bounds import MAX_PATH_LENGTH, MAX_QUERY_LENGTH
 from app.transport.json_bounds import MAX_NUMBER_LENGTH, MAX_VALUES
 from app.transport.wire import MOST_HEAD_BYTES
@@ -77,6 +78,14 @@ def test_the_table_of_an_agents_keys_is_whole() -> None:
     for table, entry in (("options", OptionsEntry), ("retry", RetryEntry)):
         [row] = [line for line in written.splitlines() if line.startswith(f"| `{table}` |")]
         assert set(entry.model_fields) <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_the_table_of_json_schema_has_every_keyword_that_clients_may_use() -> None:
+    written = README.partition("<!-- the subset of JSON Schema -->")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.*`) \|", written, re.M)
+    assert sorted(word for row in rows for word in re.findall(r"`([$\w]+)`", row)) == sorted(
+        KEYWORDS
+    )
 
 
 def _snippet(begins: str, ends: str) -> str:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
 from pydantic.config import JsonDict
+from pydantic_core import PydanticCustomError
 
 from app.agents.entries import MOST_SECONDS
 from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
@@ -24,7 +25,7 @@ from app.domain.terminations import outcome, termination_to_json
 from app.domain.ticket_terms import OnExpiry
 from app.domain.tickets import ticket_to_json, waiting_to_json
 from app.tools.frontend import MOST_FRONTEND_TOOLS, problem_of_parameters
-from app.tools.schema_work import problem_of_size
+from app.tools.schema_subset import problem_of_size
 
 _EXAMPLE: JsonDict = {
     "agent_id": "demo",
@@ -47,7 +48,7 @@ class TicketPolicyIn(Request):
 def _usable(parameters: dict[str, Any]) -> dict[str, Any]:
     problem = problem_of_parameters(parameters)
     if problem is not None:
-        raise ValueError(problem)
+        raise PydanticCustomError("schema_unsupported", "{problem}", {"problem": problem})
     return parameters
 
 
@@ -55,7 +56,7 @@ def _of_bounded_size(tools: Any) -> Any:
     """Before any of them is compiled: together they may take no longer than one."""
     problem = problem_of_size(tools)
     if problem is not None:
-        raise ValueError(problem)
+        raise PydanticCustomError("schema_unsupported", "{problem}", {"problem": problem})
     return tools
 
 
