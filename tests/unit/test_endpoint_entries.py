@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from app.agents.catalog import load_catalog
-from app.domain.capabilities import REMOTE_STATELESS_TEXT
-from app.domain.endpoints import Endpoint
+from app.bootstrap.agents import known_backends
+from app.domain.agents.capabilities import REMOTE_STATELESS_TEXT
+from app.domain.agents.endpoints import Endpoint
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
-from app.wiring.agents import known_backends
 from tests.support.echo_backend import Echo
 
 A2A = '[agents.far.endpoint]\nbackend = "a2a"\nurl = "https://far.test"\n'
