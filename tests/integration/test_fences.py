@@ -267,6 +267,7 @@ UNFENCED: Mapping[str, str] = {
         (
             "deliveries.enqueue_followup",
             "idempotency.forget",
+            "run_ends.overdue",
             "lost_followups.of_children",
             "runs.may_sweep",
             "runs.without_owner",
@@ -285,6 +286,7 @@ UNFENCED: Mapping[str, str] = {
             "deliveries.forget_log",
             "retention.save_cursor",
             "retention.forget_inputs",
+            "signals.remove_old",
             "retention.forget_tasks",
             "retention.try_lock",
             "retention.merge_deltas",
