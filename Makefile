@@ -12,7 +12,7 @@ BENCHING := $(VENV)/.benching-installed
 CLIENTS := tests/system/clients/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-system check chaos bench format clean
+.PHONY: help run test test-system check chaos mutants bench format clean
 
 help:  ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ check: $(TESTING)  ## Lint, import contracts and types only
 
 chaos: $(TESTING)  ## Break everything for SECONDS (60), by the plan of SEED, and check that nothing is lost
 	@$(BIN)/python -m tests.journeys.chaos --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE))
+
+mutants: $(TESTING)  ## Change one token at a time, by SEED (1), and count which changes the tests notice
+	@$(BIN)/python -m tests.mutation --seed $(or $(SEED),1) $(if $(COUNT),--count $(COUNT)) $(if $(PACKAGES),--packages $(PACKAGES))
 
 bench: $(BENCHING)  ## Measure this tree against the floor, in one table
 	@$(BIN)/python -m bench

@@ -11,6 +11,7 @@ from app.api import (
     health,
     inputs,
     lineage,
+    pauses,
     resume,
     retries,
     rules,
@@ -89,7 +90,7 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
     app.add_middleware(GivenUp)
     app.add_middleware(LastAnswers, departure=app.state.departure)
     strictly = [Depends(require_readable), Depends(require_known_query)]
-    about_runs = (starts, runs, retries, resume, inputs, unread, explanations, lineage)
+    about_runs = (starts, runs, retries, resume, pauses, inputs, unread, explanations, lineage)
     for face in (
         *about_runs,
         threads,

@@ -79,6 +79,7 @@ def load_catalog(
             _check_approvers(f"{key}.approvers", entry, callable_, problems)
             _check_agents(f"{key}.handoffs", name, entry.handoffs, entries.agents, problems)
             _check_agents(f"{key}.delegates", name, entry.delegates, entries.agents, problems)
+            _check_handoffs(f"{key}.handoffs", entry, entries.agents, problems)
             _check_delegates(key, entry, entries.agents, endpoints, problems)
             _check_plugins(key, entry, plugins, models, problems)
     problems.raise_any()
@@ -191,6 +192,20 @@ def _check_agents(
             problems.at(
                 f"{key}[{position}]",
                 f"there is no agent {name!r}, {choices(name, known)}; add it or remove it here",
+            )
+
+
+def _check_handoffs(
+    key: str, entry: AgentEntry, agents: Mapping[str, AgentEntry | None], problems: Problems
+) -> None:
+    """A run that has begun here can't continue on a remote server."""
+    for position, name in enumerate(entry.handoffs):
+        target = agents.get(name)
+        if target is not None and target.endpoint is not None:
+            problems.at(
+                f"{key}[{position}]",
+                f"agent {name!r} is executed by a remote server and can't take over a run;"
+                " name it in delegates instead",
             )
 
 

@@ -34,6 +34,7 @@ class CapabilitiesOut(Answer):
     overrides: bool
     frontend_tools: bool
     limits: bool
+    pause: bool = Field(description="A run of it can be paused while it executes.")
     continuation: Continuation = Field(description="`none`: a run of it has a single turn.")
     waits: Waits = Field(description="What it may wait for.")
     transcript: Transcript = Field(description="What of the thread it is given.")

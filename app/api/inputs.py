@@ -20,7 +20,7 @@ from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.principals import Principal
 from app.transport.access import AuthorizedRoute, MayWrite
 from app.transport.deps import DeskDep, WorkerDep
-from app.transport.headers import traceparent
+from app.transport.headers import traceparent, transport_request_id
 from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
@@ -33,6 +33,7 @@ _OF_A_RUN_THAT_IS_THERE = (
     "response_schema_violation",
     "agent_version_unavailable",
     "not_steerable",
+    "run_paused",
     "backend_unsupported",
 )
 
@@ -66,6 +67,7 @@ async def send_messages_to_a_run(
         mode=body.mode,
         limits=body.wanted_limits(),
         traceparent=traceparent(request),
+        transport_request_id=transport_request_id(request),
     )
     target = ToRun(RunId(run_id))
     return await _send(desk, worker, principal, target, wanted, key, response)
@@ -101,6 +103,7 @@ async def send_messages_to_a_thread(
         limits=body.wanted_limits(),
         agent_id=None if body.agent_id is None else AgentId(body.agent_id),
         traceparent=traceparent(request),
+        transport_request_id=transport_request_id(request),
     )
     target = ToThread(ThreadId(thread_id))
     return await _send(desk, worker, principal, target, wanted, key, response)

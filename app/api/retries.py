@@ -11,7 +11,7 @@ from app.dispatch.launch import retry_run
 from app.domain.ids import RunId
 from app.transport.access import AuthorizedRoute, MayWrite
 from app.transport.deps import DeskDep, WorkerDep, require_staying
-from app.transport.headers import traceparent
+from app.transport.headers import traceparent, transport_request_id
 from app.transport.refusals import refusals
 from app.transport.repetitions import KeyDep
 
@@ -43,7 +43,12 @@ async def retry_a_run(
 ) -> RunOut:
     """A new run goes on from where this one has failed; this one stays as it is."""
     body = body or RetryIn()
-    wish = RetryRequest(body.agent_version, body.wanted_limits(), traceparent(request))
+    wish = RetryRequest(
+        body.agent_version,
+        body.wanted_limits(),
+        traceparent(request),
+        transport_request_id(request),
+    )
     once = None if key is None else Once(key, accepted)
     record = (await retry_run(desk, worker, principal, RunId(run_id), wish, once)).record
     response.headers["Location"] = f"/v1/runs/{record.id}"

@@ -30,7 +30,12 @@ from app.transport.deps import (
     WorkerDep,
     require_staying,
 )
-from app.transport.headers import preferred_wait, traceparent, wants_event_stream
+from app.transport.headers import (
+    preferred_wait,
+    traceparent,
+    transport_request_id,
+    wants_event_stream,
+)
 from app.transport.refusals import refusals
 from app.transport.repetitions import REPLAYED, KeyDep
 from app.transport.sse import EventStream, StreamOptions
@@ -77,7 +82,7 @@ async def start_a_run(
     ] = None,
 ) -> Response:
     """Start a run. It goes on whether anybody listens or not."""
-    start = _start_request(body, desk.limits.message_bytes, traceparent(request))
+    start = _start_request(body, desk.limits.message_bytes, request)
     once = None if key is None else Once(key, accepted)
     if wants_event_stream(request):
         return await _started_stream(desk, worker, principal, start, once, options)
@@ -152,7 +157,7 @@ async def _started_stream(
     return EventStream(follower, options, headers=headers)
 
 
-def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -> StartRequest:
+def _start_request(body: StartIn, message_bytes: int, request: Request) -> StartRequest:
     return StartRequest(
         agent_id=None if body.agent_id is None else AgentId(body.agent_id),
         thread_id=ThreadId(body.thread_id or new_id()),
@@ -162,7 +167,8 @@ def _start_request(body: StartIn, message_bytes: int, traceparent: str | None) -
         if_thread_missing=body.if_thread_missing,
         metadata=body.metadata,
         digest=body.fingerprint(),
-        traceparent=traceparent,
+        traceparent=traceparent(request),
+        transport_request_id=transport_request_id(request),
         ticket_policy=None
         if body.ticket_policy is None
         else body.ticket_policy.model_dump(mode="json", exclude_none=True),

@@ -14,6 +14,7 @@ from app.domain.capabilities import (
 
 CAPABILITIES = Capabilities(
     cancellation=Cancellation.REMOTE_ABORT,
+    decisions=True,
     continuation=Continuation.REMOTE_STATE,
     waits=Waits.INPUT_AND_AUTH,
     transcript=Transcript.INCREMENTAL_USER_MESSAGES,

@@ -20,11 +20,11 @@ from app.domain.control_events import TicketOpened, TicketVoid
 from app.domain.finishes import finish_at_end, finish_at_rest
 from app.domain.ids import TicketKey
 from app.domain.json_values import Json, JsonObject
-from app.domain.messages import Message
+from app.domain.messages import CutShort, Message, Role, Text
 from app.domain.runs import Done, Waiting, waiting_reason
 from app.domain.terminations import Cancelled, Failed, Stopped, Termination
 from app.domain.tickets import Ticket, TicketStatus, ticket_to_json
-from app.runtime.endings import Ending, Finished, Suspended
+from app.runtime.endings import Ending, Finished, Suspended, last_words
 
 REMOTE_FAILED = "remote_failed"
 TIMEOUT = "timeout"
@@ -108,21 +108,43 @@ async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> Finished | None
     return None
 
 
-async def end(run: RemoteRun, termination: Termination) -> Finished:
-    """Finish without another word of the remote's; what it had said so far is in the events. It is told
-    afterwards: who stops an agent isn't kept waiting by somebody else's server."""
+async def end(
+    run: RemoteRun, termination: Termination, *, applied: Sequence[TicketKey] = ()
+) -> Finished:
+    """Finish without waiting for the remote, and keep what it has streamed of the open turn as a message
+    that was cut short. A follow-up tells the remote of the end, so that its server can't delay a cancel."""
     termination = _without_secrets(run, termination)
     kept = durable(status_of_termination(termination), termination)
-    shown = {"response": "", "status": kept.label, "status_reason": kept.reason}
+    streamed = "".join(run.streamed)
+    messages = list(run.answers_in_turn)
+    if streamed:
+        messages.append(_cut_short(run, streamed, termination))
+    response = streamed or last_words(run.record, run.log)
+    shown = {"response": response, "status": kept.label, "status_reason": kept.reason}
+    answered = [ticket.key for ticket in run.tickets if ticket.status is not TicketStatus.OPEN]
     await run.save(
-        state=Done(termination, run.clock.now(), None),
+        messages,
+        state=Done(termination, run.clock.now(), response or None),
         reason=kept.reason,
         completes_step=run.in_step,
-        applied=[ticket.key for ticket in run.tickets if ticket.status is not TicketStatus.OPEN],
+        applied=[*answered, *applied],
         tells_remote=run.in_step or run.turn is not None,
         finish=finish_at_end(run.record, termination, shown),
     )
     return Finished(termination)
+
+
+def _cut_short(run: RemoteRun, text: str, termination: Termination) -> Message:
+    match termination:
+        case Cancelled():
+            reason = CutShort.CANCELLED
+        case Stopped():
+            reason = CutShort.STOPPED
+        case _:
+            reason = CutShort.FAILED
+    return Message(
+        id=run.new_message_id(), role=Role.ASSISTANT, content=(Text(text),), cut_short=reason
+    )
 
 
 async def wait_on(run: RemoteRun, still_open: Sequence[Ticket]) -> bool:

@@ -15,7 +15,7 @@ from app.domain.backends import (
     WaitingInput,
     durable,
 )
-from app.domain.decisions import EXPIRED, Action, Answer, denial
+from app.domain.decisions import EXPIRED, Action, Answer, decision_id_of_message, denial
 from app.domain.ids import MessageId, TicketKey
 from app.domain.json_values import Json, compact
 from app.domain.messages import Message, Role, Text
@@ -112,6 +112,14 @@ def _nobodys_answer(ticket: Ticket) -> Answer:
     """The time for it is over here; there it might be asked for ever."""
     can_deny = Action.REJECT in ticket.allowed_actions
     return Answer(action=Action.REJECT if can_deny else Action.CANCEL, reason=EXPIRED)
+
+
+def was_answered_by(ticket: Ticket, messages: Sequence[Message]) -> bool:
+    """Whether one of these messages was the answer: the remote gets its words once."""
+    decision = ticket.decision
+    return decision is not None and decision.decision_id in {
+        decision_id_of_message(message.id) for message in messages
+    }
 
 
 def answer_as_message(ticket: Ticket, message_id: MessageId) -> Message:

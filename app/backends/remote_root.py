@@ -77,6 +77,12 @@ def _begin(run: RemoteRun) -> None:
         run.say(StreamReset("takeover"))
 
 
+async def call_off_remote(run: RemoteRun) -> Finished:
+    """End a claimed run because it was cancelled, although its agent isn't here."""
+    _begin(run)
+    return await end(run, Cancelled(run.interruption.reason))
+
+
 async def write_off_remote(run: RemoteRun, code: str, detail: str) -> Finished:
     """End a claimed run without another try."""
     _begin(run)

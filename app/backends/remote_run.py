@@ -7,7 +7,13 @@ from typing import Any
 
 from app.clock import Clock, new_id
 from app.domain.agents import AgentSpec
-from app.domain.backends import NO_OUTPUT, OUTPUT_KEY, BackendOutput, output_to_json
+from app.domain.backends import (
+    NO_OUTPUT,
+    OUTPUT_KEY,
+    BackendOutput,
+    output_from_json,
+    output_to_json,
+)
 from app.domain.checkpoints import (
     Checkpoint,
     CheckpointAnswer,
@@ -19,17 +25,20 @@ from app.domain.checkpoints import (
 from app.domain.events import AgentEvent, RunFinish, StepEnd
 from app.domain.ids import MessageId, RunId, TicketKey
 from app.domain.json_values import Json, JsonObject
+from app.domain.message_input import inferred_input
 from app.domain.messages import LoggedMessage, Message
 from app.domain.redaction import Redact, unredacted
 from app.domain.runs import (
     LIFECYCLE,
     Done,
+    MessageInput,
     MessageOutput,
     RunRecord,
 )
 from app.domain.tickets import Ticket
 from app.runtime.cancellation import Interruption
 from app.runtime.context import Start, state_snapshot
+from app.runtime.handoff import with_agent_at_work
 from app.runtime.lifecycle import EXECUTING, Standing, lifecycle
 from app.runtime.ports import Answers, CheckpointStore, Inbox, LiveEvents
 
@@ -68,6 +77,23 @@ def begun_turn(record: RunRecord) -> BegunTurn | None:
     return BegunTurn(begun, None if accepted is None else accepted.binding)
 
 
+def is_remote(record: RunRecord) -> bool:
+    """Whether a remote agent has executed the run before."""
+    return bool(_kept_of(record))
+
+
+def made_before(record: RunRecord) -> BackendOutput:
+    """What the last turn has made, as the run's state keeps it."""
+    extensions: JsonObject = (record.run_state or {}).get("extensions", {})
+    kept = extensions.get(OUTPUT_KEY)
+    return NO_OUTPUT if kept is None else output_from_json(kept)
+
+
+def target_in(record: RunRecord) -> str:
+    """What the run's state calls its remote; empty before the remote has accepted a turn."""
+    return next(iter(_kept_of(record).get("targets", {})), "")
+
+
 def _kept_of(record: RunRecord) -> JsonObject:
     kept: JsonObject = (record.run_state or {}).get("extensions", {}).get(REMOTE, {})
     return kept
@@ -99,6 +125,9 @@ class RemoteRun:
     thread_state: JsonObject = field(default_factory=dict)
     steps: int = 0
     in_step: bool = False
+    input: MessageInput | None = field(init=False)
+    inferred_input: MessageInput | None = None
+    """The input, until the run's row has it."""
     output: MessageOutput = field(default_factory=MessageOutput)
     tickets: list[Ticket] = field(default_factory=list)
     unread_inputs: int = 0
@@ -108,6 +137,10 @@ class RemoteRun:
     turn: str | None = None
     """The turn that the remote has accepted last."""
     binding: JsonObject | None = None
+    answers_in_turn: list[Message] = field(default_factory=list)
+    """What people have answered the remote in the open turn; the log gets it with the turn's end."""
+    streamed: list[str] = field(default_factory=list)
+    """Pieces of text that the open turn has streamed, and no `stream_reset` has voided."""
     _revision: int = 0
     _active_before: float = 0.0
     _began: datetime = field(init=False)
@@ -115,6 +148,10 @@ class RemoteRun:
     def __post_init__(self) -> None:
         record = self.record
         self.steps, self.output = record.steps, record.output
+        self.input = record.input
+        if self.input is None or self.input.range is None:
+            self.input = inferred_input(record.request, self.log, record.id)
+            self.inferred_input = self.input
         self.unread_inputs = record.unread_inputs
         self.tickets = list(self.start.tickets)
         self._began = self.clock.now()
@@ -129,7 +166,7 @@ class RemoteRun:
 
     def _nothing_told(self) -> int:
         """A new run is about its input; what was said on the thread before isn't news."""
-        consumed = self.record.input
+        consumed = self.input
         return 0 if consumed is None or consumed.range is None else consumed.range.from_seq - 1
 
     @property
@@ -176,7 +213,7 @@ class RemoteRun:
         made = materialize_output(
             entries,
             run_id=record.id,
-            input=record.input,
+            input=self.input,
             previous=self.output,
             step_count=self.steps + 1,
         )
@@ -197,6 +234,7 @@ class RemoteRun:
                 next_seq=self.next_seq,
                 messages=tuple(entry.message for entry in made.messages),
                 output=made.output,
+                inferred_input=self.inferred_input,
                 state=state,
                 steps=steps,
                 usage=record.usage,
@@ -214,7 +252,10 @@ class RemoteRun:
             self.log.extend(made.messages)
             self.next_seq += len(entries)
             self.output, self.steps = made.output, steps
+            self.inferred_input = None
             self.in_step = self.in_step and not completes_step
+            if completes_step:
+                self.answers_in_turn, self.streamed = [], []
             self.thread_state = thread_state
             self._revision += 1
             settled = {*applied, *void}
@@ -224,10 +265,11 @@ class RemoteRun:
         return answer
 
     def _thread_state(self) -> JsonObject:
+        thread_state = with_agent_at_work(self.thread_state, self.spec)
         if self.binding is None:
-            return self.thread_state
-        contexts = {**self.thread_state.get(CONTEXTS, {}), self.target: self.binding}
-        return {**self.thread_state, CONTEXTS: contexts}
+            return thread_state
+        contexts = {**thread_state.get(CONTEXTS, {}), self.target: self.binding}
+        return {**thread_state, CONTEXTS: contexts}
 
     def _run_state(self, state: Standing, reason: str | None, steps: int) -> dict[str, Any]:
         """What continuations of this run find."""

@@ -1,6 +1,6 @@
 """A turn of a remote agent: what it is asked, how it speaks meanwhile, and what is made of its answer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 
 import structlog
@@ -8,7 +8,7 @@ import structlog
 from app import telemetry
 from app.backends.base import Backend, BackendError, Turn
 from app.backends.remote_endings import TurnOutcome, end, settle
-from app.backends.remote_questions import answer_as_message, answer_to_remote
+from app.backends.remote_questions import answer_as_message, answer_to_remote, was_answered_by
 from app.backends.remote_run import RemoteRun
 from app.domain.backends import BackendResult, Completed
 from app.domain.events import (
@@ -35,7 +35,6 @@ class TurnVoice:
     """What a backend says in one turn, said as the run's own."""
 
     run: RemoteRun
-    _pieces: list[str] = field(default_factory=list)
     _said: int = 0
     """Characters in all, also of what was taken back."""
 
@@ -53,12 +52,12 @@ class TurnVoice:
             raise BackendError(
                 "remote_too_long", f"The remote agent says over {MOST_SAID} characters in one turn."
             )
-        self._pieces.append(delta)
+        self.run.streamed.append(delta)
         self.run.say(TextDelta(delta))
 
     def starts_over(self, reason: str) -> None:
-        if self._pieces:
-            self._pieces.clear()
+        if self.run.streamed:
+            self.run.streamed.clear()
             self.run.say(StreamReset(reason))
 
     def activity(self, activity_type: str, content: Json) -> None:
@@ -69,7 +68,7 @@ class TurnVoice:
 
     def complete(self, response: str) -> None:
         """Whatever of the answer hasn't been said yet; an answer that became another one is said anew."""
-        spoken = "".join(self._pieces)
+        spoken = "".join(self.run.streamed)
         if not response.startswith(spoken):
             self.starts_over("replaced")
             spoken = ""
@@ -84,9 +83,15 @@ async def take_turn(
     if not run.in_step:
         run.in_step = True
         run.say(StepStart(run.new_message_id()))
-    answers = [answer_as_message(ticket, run.new_message_id()) for ticket in answered]
+    news = _news(run)
+    answers = [
+        answer_as_message(ticket, run.new_message_id())
+        for ticket in answered
+        if not was_answered_by(ticket, news)
+    ]
+    run.answers_in_turn, run.streamed = answers, []
     voice = TurnVoice(run)
-    turn = _turn(run, answers, answered, goes_on_there)
+    turn = _turn(run, [*answers, *news], answered, goes_on_there)
     run.interruption.leave_freely(turn.joins)
     began = monotonic()
     try:
@@ -119,19 +124,26 @@ def _keep(run: RemoteRun, result: BackendResult, seconds: float) -> None:
         run.say(InferenceComplete(run.spec.model or run.spec.id, round(seconds * 1000)))
 
 
-def _turn(
-    run: RemoteRun, answers: list[Message], answered: list[Ticket], goes_on_there: bool
-) -> Turn:
+def _news(run: RemoteRun) -> list[Message]:
+    """Messages of users that are in the log and that the remote doesn't know yet."""
+    unknown = [entry.message for entry in run.log if entry.seq > run.told]
+    return [
+        message
+        for message in unknown
+        if message.role is Role.USER and message.visibility is Visibility.ALL
+    ]
+
+
+def _turn(run: RemoteRun, news: list[Message], answered: list[Ticket], goes_on_there: bool) -> Turn:
     record = run.record
-    seen = [entry for entry in run.log if entry.message.visibility is Visibility.ALL]
-    news = [e.message for e in seen if e.seq > run.told and e.message.role is Role.USER]
+    seen = [entry.message for entry in run.log if entry.message.visibility is Visibility.ALL]
     return Turn(
         agent_id=run.spec.id,
         run_id=record.id,
         thread_id=record.thread_id,
         key=run.turn_key,
-        messages=[*(entry.message for entry in seen), *answers],
-        new_messages=[*answers, *news],
+        messages=[*seen, *run.answers_in_turn],
+        new_messages=news,
         binding=run.binding,
         joins=goes_on_there or run.turn == run.turn_key,
         is_continuation=run.steps > 0,

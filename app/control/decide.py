@@ -71,6 +71,7 @@ async def decide(
             if (
                 any(result.counts for result in fresh)
                 and record.status is RunStatus.WAITING
+                and not record.is_paused
                 and not any(ticket.kind is TicketKind.LIMIT for ticket in still_open)
             ):
                 to_resume = RunKey(record.tenant, record.thread_id, record.id, record.attempt)

@@ -12,6 +12,7 @@ from app import telemetry
 from app.control.abort import abort_remote
 from app.control.children import run_child_errand
 from app.control.desk import Desk
+from app.control.run_end import call_run_end
 from app.control.undone import settle
 from app.domain.errands import (
     LONGEST_PAUSE,
@@ -19,6 +20,7 @@ from app.domain.errands import (
     AbortRemote,
     AboutChild,
     Asked,
+    CallRunEnd,
     Errand,
     Later,
     look_after,
@@ -71,6 +73,9 @@ async def _carry_out(desk: Desk, errand: Errand) -> bool:
             return await run_child_errand(desk, errand)
         case AbortRemote(tenant=tenant, run_id=run_id):
             await abort_remote(desk, tenant, run_id)
+            return True
+        case CallRunEnd(tenant=tenant, run_id=run_id):
+            await call_run_end(desk, tenant, run_id)
             return True
         case _:
             assert_never(errand)

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from app.control.cancel import end_at_rest
+from app.control.cancel import request_cancel
 from app.control.desk import Desk
-from app.domain.control_events import CancelRequested, TicketExpired, TicketReminder
+from app.domain.control_events import TicketExpired, TicketReminder
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs import RunRecord, RunStatus
-from app.domain.threads import Thread
 from app.domain.ticket_terms import OnExpiry
 from app.domain.tickets import Ticket, can_go_on
 from app.domain.times import wire_time
@@ -58,7 +57,7 @@ async def look_at_the_clock(desk: Desk, limit: int) -> Seen:
 
 
 async def _look_at_run(desk: Desk, tenant: Tenant, thread_id: ThreadId, run_id: RunId) -> Seen:
-    wants_cancel = False
+    interrupted = None
     async with desk.outgoing.transaction() as transaction:
         connection = transaction.connection
         thread = await threads.lock(connection, tenant, thread_id)
@@ -71,16 +70,19 @@ async def _look_at_run(desk: Desk, tenant: Tenant, thread_id: ThreadId, run_id: 
         _say_reminders(transaction, record, reminded)
         fatal = [t for t in expired if t.terms.on_expiry is OnExpiry.CANCEL_RUN]
         if fatal:
-            wants_cancel = await _cancel(transaction, thread, record, fatal[0])
+            interrupted = await request_cancel(
+                transaction, thread, record, by=ON_ITS_BEHALF, reason=_reason(fatal[0])
+            )
         elif (
             expired
             and record.status is RunStatus.WAITING
+            and not record.is_paused
             and can_go_on(await tickets.unsettled_of_run(connection, tenant, run_id))
         ):
             key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
             await deliveries.enqueue(connection, key)
-    if wants_cancel:
-        await desk.announce_cancel(tenant, run_id, _reason(fatal[0]))
+    if interrupted is not None:
+        await desk.announce_cancel(tenant, run_id, interrupted.reason)
     return Seen(len(expired), len(reminded))
 
 
@@ -99,23 +101,6 @@ def _say_reminders(
             ticket.key, ticket.ticket_id, wire_time(ticket.expires_at), max(0.0, round(left, 3))
         )
         transaction.say(record.tenant, record.thread_id, record.id, event)
-
-
-async def _cancel(
-    transaction: Transaction, thread: Thread, record: RunRecord, over: Ticket
-) -> bool:
-    """End the run here when nobody executes it; whether somebody who does has to be told."""
-    reason = _reason(over)
-    if record.cancel_requested_at is None:
-        await runs.intend_cancel(
-            transaction.connection, record.tenant, record.id, by=ON_ITS_BEHALF, reason=reason
-        )
-        event = CancelRequested(ON_ITS_BEHALF, reason)
-        transaction.say(record.tenant, record.thread_id, record.id, event)
-    if record.status is RunStatus.RUNNING:
-        return True
-    await end_at_rest(transaction, thread, record, reason)
-    return False
 
 
 def _reason(ticket: Ticket) -> str:

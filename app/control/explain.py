@@ -15,6 +15,7 @@ from app.control.explain_errands import is_failing, was_given_up
 from app.control.reading import run_not_found
 from app.domain.errands import FailedErrand
 from app.domain.ids import RunId
+from app.domain.pauses import Pause
 from app.domain.principals import Principal, Scope
 from app.domain.runs import Created, Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.terminations import Failed, Outcome, Termination, outcome, status_reason
@@ -38,6 +39,7 @@ class Why(StrEnum):
     WAITING_FOR_CHILDREN = "waiting_for_children"
     WAITING_FOR_EVENT = "waiting_for_event"
     AGENT_VERSION_UNAVAILABLE = "agent_version_unavailable"
+    PAUSED = "paused"
     CANCEL_REQUESTED = "cancel_requested"
     ERRAND_FAILING = "errand_failing"
     ERRAND_GIVEN_UP = "errand_given_up"
@@ -107,6 +109,8 @@ class _Facts:
         if can_go_on(self.unsettled):
             return True
         match self.run.state:
+            case Waiting(WaitingReason.MANUAL_PAUSE):
+                return self.run.pause is None
             case Waiting(WaitingReason.BACKGROUND_TASKS):
                 return self.run.unread_inputs > 0
             case _:
@@ -185,6 +189,8 @@ def _reasons(facts: _Facts) -> Iterator[Reason]:
             yield from _why_waiting(facts, state)
         case _:
             assert_never(state)
+    if facts.run.pause is not None:
+        yield Reason(Why.PAUSED, _how_paused(facts.run, facts.run.pause))
     if facts.run.cancel_requested_at is not None:
         what_next = (
             "nobody executes it, so cancelling it again ends it at once."
@@ -201,6 +207,19 @@ def _undone(facts: _Facts) -> Iterator[Reason]:
             yield Reason(Why.ERRAND_FAILING, is_failing(failed))
         else:
             yield Reason(Why.ERRAND_GIVEN_UP, was_given_up(failed))
+
+
+def _how_paused(run: RunRecord, pause: Pause) -> str:
+    why = f": {pause.reason.rstrip('.')}" if pause.reason else ""
+    what_next = (
+        "It suspends at its next step border"
+        if run.status is RunStatus.RUNNING
+        else "No worker executes it"
+    )
+    return (
+        f"{pause.requested_by} has paused it{why}. {what_next}, until it is resumed: "
+        f"POST /v1/runs/{run.id}/resume."
+    )
 
 
 def _how_it_ended(run_id: RunId, termination: Termination) -> str:
@@ -234,6 +253,8 @@ def _why_running(facts: _Facts) -> Iterator[Reason]:
 
 
 def _on_its_way(facts: _Facts) -> Iterator[Reason]:
+    if facts.run.is_paused:
+        return
     yield Reason(
         Why.DELIVERY_QUEUED,
         "It can go on, and is executed as soon as a worker has a free slot for it.",
@@ -256,7 +277,13 @@ def _why_in_line(facts: _Facts) -> Iterator[Reason]:
         Why.QUEUED_BEHIND_RUN,
         f"Its thread is occupied by {behind}; this run is number {facts.position} in line.",
     )
-    if occupant is not None and occupant.status is RunStatus.WAITING:
+    if occupant is not None and occupant.is_paused:
+        yield Reason(
+            Why.THREAD_WAITING,
+            "The run that occupies the thread is paused. Resume it with "
+            f"POST /v1/runs/{occupant.id}/resume, or cancel it.",
+        )
+    elif occupant is not None and occupant.status is RunStatus.WAITING:
         yield Reason(
             Why.THREAD_WAITING,
             "The run that occupies the thread waits itself. Answer its tickets, or cancel it.",
@@ -298,6 +325,8 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
             f"It waits for {children_open} {'run' if children_open == 1 else 'runs'} of other agents"
             f"{asked}: GET /v1/runs/{facts.run.id}/children.",
         )
+    if state.reason is WaitingReason.MANUAL_PAUSE:
+        return
     if not (facts.has_news or tickets_open or tasks_open or children_open):
         yield Reason(
             Why.WAITING_FOR_EVENT, f"It waits for something from outside: {state.message}."

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from app.domain.errands import AbortRemote, AboutChild, ChildErrand, FailedErrand
+from app.domain.errands import AbortRemote, AboutChild, CallRunEnd, ChildErrand, FailedErrand
 from app.domain.times import wire_time
 
 
@@ -30,6 +30,11 @@ def _words(failed: FailedErrand) -> tuple[str, str]:
             return (
                 "Telling the remote agent that nobody wants its work any more",
                 "It may still be at work there.",
+            )
+        case CallRunEnd():
+            return (
+                "Calling the run_end hooks of its agent's plugins",
+                "They aren't called any more; the run itself has ended as its record says.",
             )
         case AboutChild(kind=kind, child_run_id=child):
             return _about_child(kind, f"run {child}", f"/v1/runs/{child}")

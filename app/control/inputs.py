@@ -74,6 +74,7 @@ class InputRequest:
     limits: JsonObject = field(default_factory=dict)
     """How much a run that is started may use."""
     traceparent: str | None = None
+    transport_request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,7 @@ async def _start(
         metadata={},
         digest=digest(["input", run_id]),
         traceparent=request.traceparent,
+        transport_request_id=request.transport_request_id,
         limits=request.limits,
     )
     agent_id = start.agent_id or await agent_of_thread(connection, tenant, start)

@@ -14,7 +14,7 @@ from app.domain.inference import NO_OPTIONS, InferenceOptions, options_to_json
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message
 from app.domain.principals import Principal
-from app.domain.runs import Lineage, NewRun
+from app.domain.runs import Lineage, NewRun, transport_in_request
 from app.runtime.agent import Unresolvable
 from app.runtime.handoff import agent_at_work
 from app.storage import runs, threads
@@ -56,6 +56,8 @@ class StartRequest:
     metadata: JsonObject
     digest: str
     traceparent: str | None = None
+    transport_request_id: str | None = None
+    """The client's own id of the request."""
     ticket_policy: JsonObject | None = None
     """How long this run's tickets wait, and what happens then."""
     overrides: InferenceOptions = NO_OPTIONS
@@ -104,6 +106,7 @@ def new_run(desk: Desk, principal: Principal, request: StartRequest, agent_id: A
             "origin": "User",
             "input_message_ids": [message.id for message in request.messages],
             "input_message_count": len(request.messages),
+            **transport_in_request(request.transport_request_id),
             **({} if request.ticket_policy is None else {"ticket_policy": request.ticket_policy}),
             **_overrides(request),
             **request.limits,

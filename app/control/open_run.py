@@ -11,7 +11,7 @@ from app.control.answers import DecisionRequest
 from app.control.decide import answer
 from app.control.desk import Desk
 from app.control.steer import obstacle, steer
-from app.domain.decisions import Action, Answer
+from app.domain.decisions import Action, Answer, decision_id_of_message
 from app.domain.errors import Conflict, Invalid
 from app.domain.ids import InputId
 from app.domain.messages import Message, Role
@@ -53,6 +53,16 @@ async def resume_open_run(
             raise Conflict(
                 "agent_version_unavailable", f"{record.state.message}; only it can go on."
             )
+        case WaitingReason.MANUAL_PAUSE if not record.is_paused:
+            # Resumed, and not claimed yet: it reads them when it continues.
+            return await steer(transaction, record, messages), None
+        case WaitingReason.MANUAL_PAUSE:
+            raise Conflict(
+                "run_paused",
+                f"The run is paused. Resume it with POST /v1/runs/{record.id}/resume; a message with mode "
+                '"steer" is read when it goes on.',
+                run_id=record.id,
+            )
         case WaitingReason.CHILD_RUNS:
             raise Conflict(
                 "run_not_waiting",
@@ -70,13 +80,18 @@ async def resume_open_run(
         return input_ids, None
     question = _the_question(still_open)
     principal.require(Scope.DECISIONS_WRITE)
+    answering = _in_words(messages)
     request = DecisionRequest(
         ticket=question.key,
-        answer=Answer(action=Action.RESPOND, result=_text(messages)),
-        decision_id=None,
+        answer=Answer(
+            action=Action.RESPOND, result="\n\n".join(message.text for message in answering)
+        ),
+        decision_id=decision_id_of_message(answering[0].id),
         args_digest=None,
     )
     await answer(desk, principal, transaction, record, all_tickets, [request])
+    if record.is_paused:
+        return input_ids, None
     key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
     if deliver:
         await deliveries.enqueue(transaction.connection, key)
@@ -104,14 +119,12 @@ def _the_question(still_open: Sequence[Ticket]) -> Ticket:
             )
 
 
-def _text(messages: Sequence[Message]) -> str:
-    """What a person has said in them."""
-    said = "\n\n".join(
-        message.text for message in messages if message.role is Role.USER and message.text
-    )
-    if not said:
+def _in_words(messages: Sequence[Message]) -> list[Message]:
+    """The messages of a person that have text."""
+    found = [message for message in messages if message.role is Role.USER and message.text]
+    if not found:
         raise Invalid(
             "answer_without_text",
             "The run waits for an answer in words, and no message of a user has text.",
         )
-    return said
+    return found

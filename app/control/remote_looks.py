@@ -45,7 +45,7 @@ async def _look_at_run(desk: Desk, tenant: Tenant, run_id: RunId) -> bool:
     async with desk.database.reading() as connection:
         record = await runs.get(connection, tenant, run_id)
         unsettled = await tickets.unsettled_of_run(connection, tenant, run_id)
-    if record is None or record.status is not RunStatus.WAITING:
+    if record is None or record.status is not RunStatus.WAITING or record.is_paused:
         return False
     agent = await desk.roster.resolve(tenant, record.agent_id, record.agent_version)
     if not isinstance(agent, RemoteAgent) or agent.spec.endpoint is None:

@@ -48,8 +48,10 @@ async def _answer(
     await decisions.decide(connection, tenant, ticket.key, decision)
     decided = ticket_decided(ticket, decision)
     transaction.say(tenant, parent.thread_id, parent.id, decided)
-    if parent.status is RunStatus.WAITING and can_go_on(
-        await tickets.unsettled_of_run(connection, tenant, parent.id)
+    if (
+        parent.status is RunStatus.WAITING
+        and not parent.is_paused
+        and can_go_on(await tickets.unsettled_of_run(connection, tenant, parent.id))
     ):
         key = RunKey(tenant, parent.thread_id, parent.id, parent.attempt)
         await deliveries.enqueue(connection, key)

@@ -21,7 +21,14 @@ from app.domain.ids import AgentId, AgentVersion, RunId
 from app.domain.json_values import JsonObject, digest
 from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
-from app.domain.runs import Done, Lineage, NewRun, RunRecord
+from app.domain.runs import (
+    TRANSPORT_REQUEST_ID,
+    Done,
+    Lineage,
+    NewRun,
+    RunRecord,
+    transport_in_request,
+)
 from app.domain.terminations import Outcome, outcome
 from app.domain.threads import Thread
 from app.runtime.handoff import agent_at_work
@@ -42,6 +49,7 @@ class RetryRequest:
     limits: JsonObject = field(default_factory=dict)
     """In place of the failed run's. Either way the new run has used nothing yet."""
     traceparent: str | None = None
+    transport_request_id: str | None = None
 
 
 async def retry(
@@ -77,7 +85,11 @@ async def retry(
             agent_version=agent_version,
             messages=tuple(await _never_taken(connection, failed)),
             input=failed.input,
-            request={**failed.request, **request.limits},
+            request={
+                **{k: v for k, v in failed.request.items() if k != TRANSPORT_REQUEST_ID},
+                **request.limits,
+                **transport_in_request(request.transport_request_id),
+            },
             request_digest=digest(["retry", run_id, agent_version]),
             metadata=failed.metadata,
             started_by=principal.subject,

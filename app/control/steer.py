@@ -2,7 +2,7 @@
 
 They are queued under the run's lock, and the commit that would end the run by itself or let it wait for
 its tasks looks at the same row: neither overlooks them. A run that waits for its tasks is woken; one
-that waits for people sees them when it goes on.
+that waits for people, or is paused, sees them when it goes on.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ async def steer(
     waiting = [(InputId(new_id()), message) for message in messages]
     await inputs.queue(connection, tenant, record.thread_id, record.id, waiting)
     match record.state:
-        case Waiting(WaitingReason.BACKGROUND_TASKS):
+        case Waiting(WaitingReason.BACKGROUND_TASKS) if not record.is_paused:
             key = RunKey(tenant, record.thread_id, record.id, record.attempt)
             await deliveries.enqueue(connection, key)
         case _:

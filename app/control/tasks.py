@@ -120,7 +120,7 @@ async def _tell(transaction: Transaction, tenant: Tenant, record: RunRecord, tas
     message = event_message(task, message_id)
     await inputs.queue(connection, tenant, record.thread_id, record.id, [(input_id, message)])
     match record.state:
-        case Waiting(WaitingReason.BACKGROUND_TASKS):
+        case Waiting(WaitingReason.BACKGROUND_TASKS) if not record.is_paused:
             key = RunKey(tenant, record.thread_id, record.id, record.attempt)
             await deliveries.enqueue(connection, key)
         case _:

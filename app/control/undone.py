@@ -11,9 +11,10 @@ from typing import assert_never
 from app.control.desk import Desk
 from app.control.reports import report
 from app.domain.children import report_of_failure
-from app.domain.errands import AbortRemote, AboutChild, ChildErrand, Errand
+from app.domain.control_events import CancelRequested
+from app.domain.errands import AbortRemote, AboutChild, CallRunEnd, ChildErrand, Errand
 from app.events.outgoing import Transaction
-from app.storage import children, failed_errands, runs, threads
+from app.storage import children, deliveries, failed_errands, run_ends, runs, threads
 
 
 async def settle(desk: Desk, errand: Errand) -> None:
@@ -24,6 +25,8 @@ async def settle(desk: Desk, errand: Errand) -> None:
                 is_owed = await _settle(transaction, errand)
             case AbortRemote():
                 is_owed = True
+            case CallRunEnd(tenant=tenant, run_id=run_id):
+                is_owed = await run_ends.claim(transaction.connection, tenant, run_id)
             case _:
                 assert_never(errand)
         if is_owed:
@@ -44,14 +47,28 @@ async def _settle(transaction: Transaction, errand: AboutChild) -> bool:
                 return False
             await _report(transaction, errand, "it has ended, and what came of it can't be told")
         case ChildErrand.CANCEL:
-            by = f"run:{errand.parent_run_id}"
-            reason = "Nobody waits for it any more."
-            await runs.intend_cancel(connection, tenant, errand.child_run_id, by=by, reason=reason)
+            await _leave_cancel_to_a_worker(transaction, errand)
         case ChildErrand.PASS_ON | ChildErrand.FORGET:
             pass
         case _:
             assert_never(errand.kind)
     return True
+
+
+async def _leave_cancel_to_a_worker(transaction: Transaction, errand: AboutChild) -> None:
+    """Make the request durable without reading the child's row, and have a worker end the child."""
+    connection, tenant = transaction.connection, errand.tenant
+    thread_id = await runs.thread_of(connection, tenant, errand.child_run_id)
+    if thread_id is None:
+        return
+    await threads.lock(connection, tenant, thread_id)
+    child = await runs.lock_key(connection, tenant, errand.child_run_id)
+    if child is None:
+        return
+    by, reason = f"run:{errand.parent_run_id}", "Nobody waits for it any more."
+    if await runs.intend_cancel(connection, tenant, child.run_id, by=by, reason=reason):
+        transaction.say(tenant, child.thread_id, child.run_id, CancelRequested(by, reason))
+    await deliveries.enqueue(connection, child)
 
 
 async def _report(transaction: Transaction, errand: AboutChild, why: str) -> None:

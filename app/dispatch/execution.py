@@ -11,9 +11,11 @@ import structlog
 
 from app import telemetry
 from app.backends.base import Backend
+from app.backends.registry import target_of
 from app.backends.remote_endings import end
-from app.backends.remote_root import advance_remote, write_off_remote
-from app.backends.remote_run import RemoteRun
+from app.backends.remote_root import advance_remote, call_off_remote, write_off_remote
+from app.backends.remote_run import RemoteRun, target_in
+from app.control.end_idle import is_of_remote_agent
 from app.control.late_summary import keep_late_summary
 from app.dispatch.bench import ClaimedRun, Workbench
 from app.dispatch.loading import load, load_remote
@@ -99,8 +101,7 @@ class Execution:
         )
         if isinstance(agent, Unresolvable):
             if self.interruption.wish is Wish.CANCEL:
-                run = await self._load(journal, in_name_only(record.agent_id))
-                self._report(await call_off(run))
+                self._report(await self._call_off(journal))
             else:
                 await wait_for_version(self.bench, self.claimed, journal, agent)
             return
@@ -126,6 +127,24 @@ class Execution:
             else:
                 run.compaction.give_up()
 
+    async def _call_off(self, journal: Journal) -> Finished:
+        """End a cancelled run whose agent isn't here, in the shape that its agent would give it."""
+        record = self.record
+        stands_in = in_name_only(record.agent_id)
+        async with self.bench.database.reading() as connection:
+            is_remote = await is_of_remote_agent(connection, record)
+        if not is_remote:
+            return await call_off(await self._load(journal, stands_in))
+        remote = await load_remote(
+            self.bench,
+            self.claimed,
+            journal=journal,
+            spec=stands_in.spec,
+            target=target_in(record),
+            interruption=self.interruption,
+        )
+        return await call_off_remote(remote)
+
     async def _carry_out_remotely(self, journal: Journal, spec: AgentSpec) -> None:
         if spec.endpoint is None:
             raise RuntimeError(f"agent {spec.id!r} has no endpoint")
@@ -135,7 +154,7 @@ class Execution:
             self.claimed,
             journal=journal,
             spec=spec,
-            endpoint=spec.endpoint,
+            target=target_of(spec.endpoint),
             interruption=self.interruption,
         )
         losses = self.record.losses

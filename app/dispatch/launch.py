@@ -12,6 +12,7 @@ from app.control.inputs import Accepted, InputRequest, Target, send
 from app.control.line import InLine, Joined
 from app.control.new_runs import StartRequest
 from app.control.once import Once
+from app.control.pause import Unpaused, unpause
 from app.control.retry import RetryRequest, retry
 from app.control.start import Existing, ToExecute, start
 from app.dispatch.bench import ClaimedRun
@@ -91,6 +92,21 @@ async def decide_and_resume(
         return await decide(desk, principal, run_id, requests, deliver=deliver, once=once)
 
     return await _with_a_slot(worker, command, lambda decided: decided.to_resume)
+
+
+async def resume_run(
+    desk: Desk,
+    worker: Worker | None,
+    principal: Principal,
+    run_id: RunId,
+    once: Once[Unpaused] | None = None,
+) -> Unpaused:
+    """Remove a run's pause, and execute the run here if there is a slot."""
+
+    async def command(deliver: bool) -> Unpaused:
+        return await unpause(desk, principal, run_id, deliver=deliver, once=once)
+
+    return await _with_a_slot(worker, command, lambda unpaused: unpaused.to_claim)
 
 
 async def send_input(

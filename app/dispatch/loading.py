@@ -1,12 +1,10 @@
 """Loading: a claimed run as it goes on here, from where the database says that it stood."""
 
-from app.backends.registry import target_of
 from app.backends.remote_run import RemoteRun
 from app.dispatch.bench import ClaimedRun, Workbench
 from app.dispatch.inbox import RunInbox
 from app.dispatch.questions import Answers, Remembered, Traced
 from app.domain.agents import AgentSpec
-from app.domain.endpoints import Endpoint
 from app.domain.messages import LoggedMessage
 from app.domain.runs import RunStatus
 from app.events.journal import Journal
@@ -58,7 +56,7 @@ async def load_remote(
     *,
     journal: Journal,
     spec: AgentSpec,
-    endpoint: Endpoint,
+    target: str,
     interruption: Interruption,
 ) -> RemoteRun:
     """The same of a run whose agent is executed elsewhere."""
@@ -66,7 +64,7 @@ async def load_remote(
     return RemoteRun(
         record=record,
         spec=spec,
-        target=target_of(endpoint),
+        target=target,
         events=journal,
         store=journal,
         interruption=interruption,

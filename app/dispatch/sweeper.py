@@ -7,7 +7,8 @@ import structlog
 from app.agents.roster import Roster
 from app.dispatch.deafness import Deafness
 from app.dispatch.rounds import in_rounds
-from app.storage import deliveries, overdue_errands, runs, tasks
+from app.domain.errands import Errand
+from app.storage import deliveries, overdue_errands, run_ends, runs, tasks
 from app.storage.database import Database
 
 AT_ONCE = 100
@@ -49,6 +50,7 @@ class Sweeper:
             )
             found += await runs.unheard(connection, grace=2 * self._interval, limit=AT_ONCE)
             found += await runs.unread(connection, grace=2 * self._interval, limit=AT_ONCE)
+            found += await runs.resumed(connection, grace=2 * self._interval, limit=AT_ONCE)
             found += await runs.waiting_for_version(
                 connection, self._roster.known_versions(), AT_ONCE
             )
@@ -62,7 +64,11 @@ class Sweeper:
             )
             for task in lost:
                 await deliveries.enqueue_task(connection, task)
-            errands = await overdue_errands.of_children(
+            errands: list[Errand] = []
+            errands += await overdue_errands.of_children(
+                connection, grace=min(ERRAND_PATIENCE, patience), limit=AT_ONCE
+            )
+            errands += await run_ends.overdue(
                 connection, grace=min(ERRAND_PATIENCE, patience), limit=AT_ONCE
             )
             for errand in errands:

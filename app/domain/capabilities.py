@@ -66,6 +66,8 @@ class Capabilities:
     overrides: bool = False
     frontend_tools: bool = False
     limits: bool = False
+    pause: bool = False
+    """A run that executes can be suspended at a step border."""
     continuation: Continuation = Continuation.NONE
     waits: Waits = Waits.NONE
     transcript: Transcript = Transcript.SINGLE_PROMPT
@@ -78,6 +80,7 @@ FULL = Capabilities(
     overrides=True,
     frontend_tools=True,
     limits=True,
+    pause=True,
     continuation=Continuation.IN_PROCESS_STATE,
     waits=Waits.INPUT_AND_AUTH,
     transcript=Transcript.FULL,
@@ -94,6 +97,7 @@ class RootNeeds:
     overrides: bool = False
     frontend_tools: bool = False
     limits: bool = False
+    pause: bool = False
     continuation: bool = False
 
 
@@ -113,6 +117,7 @@ def unsupported_root_features(offered: Capabilities, needs: RootNeeds) -> list[s
         "overrides": needs.overrides and not offered.overrides,
         "frontend_tools": needs.frontend_tools and not offered.frontend_tools,
         "limits": needs.limits and not offered.limits,
+        "pause": needs.pause and not offered.pause,
         "continuation": needs.continuation and offered.continuation is Continuation.NONE,
     }
     return [name for name, is_lacking in lacks.items() if is_lacking]

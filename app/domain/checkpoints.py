@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.domain.control_events import RolledBack
+from app.domain.control_events import PauseRequested, RolledBack
 from app.domain.events import AgentEvent
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Visibility
+from app.domain.pauses import NewPause
 from app.domain.runs import Done, MessageInput, MessageOutput, Running, Usage, Waiting
 from app.domain.tasks import NewTask
 from app.domain.tickets import Ticket
@@ -43,6 +44,8 @@ class Checkpoint:
     steps: int
     usage: Usage
     run_state: JsonObject
+    inferred_input: MessageInput | None = None
+    """The run's input, where its row names none yet."""
     thread_state: JsonObject | None = None
     """What the thread remembers from now on; None when that hasn't changed."""
     calls: tuple[CallState, ...] = ()
@@ -55,8 +58,12 @@ class Checkpoint:
     said: tuple[Said, ...] = ()
     tells_remote: bool = False
     """The agent lives elsewhere, and has to be told that nobody wants its work any more."""
+    owes_run_end: bool = False
+    """The run ends without its agent's code: a worker has to call the `run_end` hooks afterwards."""
     parent_run_id: RunId | None = None
     """The run that is told when this one ends or rests."""
+    pause: NewPause | None = None
+    """A plugin's pause, which the commit writes unless the run has a pause request already."""
 
     @property
     def is_progress(self) -> bool:
@@ -78,6 +85,10 @@ class Saved:
     open_tasks: int = 0
     rolled_back: RolledBack | None = None
     """The run has ended, and was taken out of the conversation in the same commit."""
+    is_paused: bool = False
+    """The run's row has a pause request."""
+    pause_requested: PauseRequested | None = None
+    """This commit has written that request for a plugin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +99,16 @@ class DecidedMeanwhile:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """Nothing was written: the run was about to end by itself, or to wait for its tasks, and may not.
+    """Nothing was written: the run was about to end by itself, to wait for its tasks or to pause, and may
+    not.
 
-    Something waits to be read, or tasks still run, or there are none left to wait for.
+    Something waits to be read, or tasks still run, or there are none left to wait for, or the pause
+    request was removed.
     """
 
     unread_inputs: int
     open_tasks: int
+    is_paused: bool = False
 
 
 CheckpointAnswer: TypeAlias = Saved | DecidedMeanwhile | Unsettled

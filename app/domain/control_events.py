@@ -87,6 +87,23 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """The run suspends at its next step border, or isn't executed if it waits, until it is resumed."""
+
+    event_type: ClassVar[str] = "pause_requested"
+    requested_by: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PauseEnded:
+    """The pause request was removed; the run may execute again."""
+
+    event_type: ClassVar[str] = "pause_ended"
+    ended_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class RollbackRequested:
     """Once the run has ended, what it has added to the conversation won't count for the one named."""
 
@@ -160,6 +177,8 @@ ControlEvent: TypeAlias = (
     | TicketExpired
     | TicketVoid
     | CancelRequested
+    | PauseRequested
+    | PauseEnded
     | RollbackRequested
     | RolledBack
     | InputQueued

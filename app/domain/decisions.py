@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from app.domain.ids import TicketKey
+from app.domain.ids import MessageId, TicketKey
 from app.domain.json_values import Json, JsonObject, digest
 
 
@@ -82,6 +82,11 @@ class Attempt:
 def derived_decision_id(ticket_key: str, answer: Answer, subject: str) -> str:
     """The same answer by the same person to the same ticket has the same id, however often sent."""
     return digest([ticket_key, answer.action.value, answer.payload, subject])
+
+
+def decision_id_of_message(message_id: MessageId) -> str:
+    """The id of a decision that a message stands for: the message itself enters the log."""
+    return f"message:{message_id}"
 
 
 EXPIRED = "Expired: nobody answered in time"

@@ -29,6 +29,7 @@ class ChildErrand(StrEnum):
 
 
 ABORT_REMOTE = "abort_remote"
+CALL_RUN_END = "call_run_end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,27 @@ class AbortRemote:
         return self.run_id
 
 
-Errand: TypeAlias = AboutChild | AbortRemote
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRunEnd:
+    """A run has ended without its agent's code, and its `run_end` hooks haven't been called."""
+
+    tenant: Tenant
+    run_id: RunId
+
+    @property
+    def name(self) -> str:
+        return CALL_RUN_END
+
+    @property
+    def about(self) -> RunId:
+        return self.run_id
+
+    @property
+    def on_behalf_of(self) -> RunId:
+        return self.run_id
+
+
+Errand: TypeAlias = AboutChild | AbortRemote | CallRunEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

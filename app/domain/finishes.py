@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.domain.events import RunFinish
-from app.domain.identity import run_identity
+from app.domain.identity import run_identity, waits_since
 from app.domain.json_values import JsonObject
 from app.domain.runs import RunRecord, Waiting
 from app.domain.terminations import SUSPENDED, Termination, termination_to_json
@@ -21,7 +21,7 @@ def finish_at_rest(
         identity=run_identity(record),
         termination=SUSPENDED,
         result=result,
-        waiting=waiting_to_json(waiting.reason, waiting.message, tickets, record.dispatch_id),
+        waiting=waiting_to_json(waiting.reason, waiting.message, tickets, waits_since(record)),
     )
 
 

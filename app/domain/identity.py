@@ -10,6 +10,12 @@ def session_id(record: RunRecord) -> str:
     return f"{record.id}:{record.attempt}"
 
 
+def waits_since(record: RunRecord) -> str:
+    """The delivery that began the activation in which a run came to wait. A direct start or a direct
+    resume has no delivery: there the session is named."""
+    return record.dispatch_id or session_id(record)
+
+
 def run_identity(record: RunRecord) -> dict[str, Any]:
     """The run and its trace. A session is one attempt, a dispatch the delivery that began it."""
     lineage = record.lineage
@@ -22,6 +28,7 @@ def run_identity(record: RunRecord) -> dict[str, Any]:
         "parent_tool_call_id": lineage.parent_call_id,
         "dispatch_id": record.dispatch_id,
         "session_id": session_id(record),
+        "transport_request_id": record.transport_request_id,
         "origin": "user" if lineage.parent_run_id is None else "subagent",
     }
     return {key: value for key, value in identity.items() if value is not None}

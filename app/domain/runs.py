@@ -16,6 +16,7 @@ from typing import TypeAlias, assert_never
 from app.domain.ids import AgentId, AgentVersion, MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject
 from app.domain.messages import Message, MessageRange
+from app.domain.pauses import Pause
 from app.domain.terminations import Outcome, Termination
 
 
@@ -49,6 +50,7 @@ LIFECYCLE = "__runtime.run_lifecycle"
 """Where a run's state says how it stands, for its continuations."""
 AWAITING_TASKS = "awaiting_tasks"
 AWAITING_CHILDREN = "awaiting_children"
+MANUAL_PAUSE = "manual_pause"
 LIMIT_REACHED = "limit_reached"
 _REASONS = {
     AWAITING_CHILDREN: WaitingReason.CHILD_RUNS,
@@ -59,7 +61,7 @@ _REASONS = {
     "suspended": WaitingReason.TOOL_PERMISSION,
     LIMIT_REACHED: WaitingReason.USER_INPUT,
     "rate_limit": WaitingReason.RATE_LIMIT,
-    "manual_pause": WaitingReason.MANUAL_PAUSE,
+    MANUAL_PAUSE: WaitingReason.MANUAL_PAUSE,
     "agent_version_unavailable": WaitingReason.AGENT_VERSION_UNAVAILABLE,
 }
 
@@ -161,6 +163,15 @@ class NewRun:
     """The part of the log that it is about, when it brings no messages of its own."""
 
 
+TRANSPORT_REQUEST_ID = "transport_request_id"
+"""Under which a run's request keeps the id that its client gave the HTTP request."""
+
+
+def transport_in_request(request_id: str | None) -> JsonObject:
+    """What a run's request keeps of the HTTP request that started it."""
+    return {} if request_id is None else {TRANSPORT_REQUEST_ID: request_id}
+
+
 @dataclass(frozen=True, slots=True)
 class MessageOutput:
     """The part of the log that a run has written: the hull of its messages, and their ids."""
@@ -218,14 +229,31 @@ class RunRecord:
     """Background tasks that haven't ended."""
     rolled_back_by: RunId | None = None
     """The run in whose favour this one is taken out of the conversation, once it has ended."""
+    pause: Pause | None = None
+    """The request that keeps it from executing, until a resume removes it."""
 
     @property
     def status(self) -> RunStatus:
         return status_of(self.state)
 
     @property
+    def transport_request_id(self) -> str | None:
+        """The client's id of the HTTP request that started the run."""
+        found: str | None = self.request.get(TRANSPORT_REQUEST_ID)
+        return found
+
+    @property
     def is_done(self) -> bool:
         return isinstance(self.state, Done)
+
+    @property
+    def is_paused(self) -> bool:
+        """No worker executes it, and none will before a resume or a cancel."""
+        return (
+            self.pause is not None
+            and self.cancel_requested_at is None
+            and self.status in (RunStatus.CREATED, RunStatus.WAITING)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -263,7 +263,7 @@ def waiting_to_json(
     reason: WaitingReason,
     message: str,
     tickets: Sequence[Ticket],
-    since_dispatch_id: str | None,
+    since_dispatch_id: str,
 ) -> dict[str, Any]:
     """What a waiting run waits for; `ticket_ids` are its tickets' names in the same order."""
     ordered = sorted(tickets, key=ticket_order)

@@ -155,14 +155,20 @@ class ToolResult:
         return body
 
     def resumed_payload(self) -> Json:
-        """What `tool_call_resumed` shows of a result."""
+        """What `tool_call_resumed` shows of a result, with its metadata if there is any."""
         match self.status:
             case ResultStatus.SUCCESS:
-                return self.data
+                return {"data": self.data, **self._shown_metadata} if self.metadata else self.data
+            case ResultStatus.ERROR if self.message is not None:
+                return {"error": self.message, **self._shown_metadata}
             case ResultStatus.ERROR:
-                return self.data if self.message is None else {"error": self.message}
+                return {"data": self.data, **self._shown_metadata} if self.metadata else self.data
             case ResultStatus.PENDING:
                 return None
+
+    @property
+    def _shown_metadata(self) -> dict[str, Json]:
+        return {"metadata": dict(self.metadata)} if self.metadata else {}
 
     def as_message(
         self, message_id: MessageId, call_id: CallId, ran_with: JsonObject | None = None

@@ -254,7 +254,7 @@ class Writer:
                 )
         except DATABASE_AWAY:
             await pause(RETRY_AWAY)
-            written = {i: Written(seq) for i, seq in (await self._landed(saves, at)).items()}
+            written = {i: _in_doubt(seq) for i, seq in (await self._landed(saves, at)).items()}
         except Exception as error:  # noqa: BLE001  one bad row must not fail its neighbours
             log.warning("checkpoint_group_split", error=repr(error), runs=len(saves))
             return list(saves)
@@ -279,7 +279,7 @@ class Writer:
                 await pause(RETRY_AWAY)
                 landed = await self._landed([save], at)
                 if landed:
-                    self._saved(save, Written(landed[0]), at)
+                    self._saved(save, _in_doubt(landed[0]), at)
                     return
             except OwnershipLost as lost:
                 save.settle(lost)
@@ -300,7 +300,7 @@ class Writer:
                 return outcome
             if not isinstance(checkpoint.state, Running):
                 await checkpoints.silence(transaction.connection, checkpoint)
-            save.told = _with_its_rollback(save.entries, outcome)
+            save.told = _with_events_of_commit(save.entries, outcome)
             transaction.say_encoded(
                 checkpoint.tenant, checkpoint.thread_id, checkpoint.run_id, save.told
             )
@@ -331,11 +331,19 @@ class Writer:
                     at,
                 )
             )
-        save.settle(Saved(written.unread_inputs, written.open_tasks))
+        save.settle(Saved(written.unread_inputs, written.open_tasks, is_paused=written.is_paused))
 
 
-def _with_its_rollback(entries: list[Entry], saved: Saved) -> list[Entry]:
-    """An end has its `run_finish` last, whatever else there is to tell of it."""
-    if saved.rolled_back is None:
-        return entries
-    return [*entries[:-1], entry(Said(saved.rolled_back, None)), entries[-1]]
+def _in_doubt(first_seq: int) -> Written:
+    """A checkpoint whose reply was lost. Whether the run is paused isn't known: as if it were, so that its
+    next step border asks the row."""
+    return Written(first_seq, is_paused=True)
+
+
+def _with_events_of_commit(entries: list[Entry], saved: Saved) -> list[Entry]:
+    """Adds the events that only the commit knows. A `run_finish` stays the last event."""
+    if saved.rolled_back is not None:
+        return [*entries[:-1], entry(Said(saved.rolled_back, None)), entries[-1]]
+    if saved.pause_requested is not None:
+        return [entry(Said(saved.pause_requested, None)), *entries]
+    return entries

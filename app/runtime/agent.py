@@ -23,6 +23,8 @@ class ResolvedAgent:
     plugins: PluginSet = NO_PLUGINS
     summarizer: LanguageModel | None = None
     """Who summarises old messages, where that is wanted."""
+    is_placeholder: bool = False
+    """It stands for an agent whose code isn't here: its plugins aren't asked."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -66,7 +68,8 @@ class _NoModel:
 
 def in_name_only(agent_id: AgentId) -> ResolvedAgent:
     """What stands for an agent that can't be had, at the end of a run that needs it no more."""
-    return ResolvedAgent(spec=AgentSpec(id=agent_id, model="none"), model=_NoModel(), tools={})
+    spec = AgentSpec(id=agent_id, model="none")
+    return ResolvedAgent(spec=spec, model=_NoModel(), tools={}, is_placeholder=True)
 
 
 class Agents(Protocol):

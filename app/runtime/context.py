@@ -20,10 +20,12 @@ from app.domain.events import AgentEvent, RunFinish, StateSnapshot, StepEnd
 from app.domain.ids import AgentId, CallId, MessageId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.limits import RAISED, USED, Used
+from app.domain.message_input import inferred_input
 from app.domain.messages import LoggedMessage, Message
+from app.domain.pauses import NewPause
 from app.domain.redaction import Redact, unredacted
 from app.domain.rules import Rule
-from app.domain.runs import LIFECYCLE, Done, MessageOutput, RunRecord, Usage, Waiting
+from app.domain.runs import LIFECYCLE, Done, MessageInput, MessageOutput, RunRecord, Usage, Waiting
 from app.domain.tasks import NewTask
 from app.domain.terminations import status_reason
 from app.domain.tickets import Ticket
@@ -47,6 +49,9 @@ from app.runtime.ports import (
 from app.runtime.state import Batch, StateScope, StateStore
 
 log = structlog.get_logger(__name__)
+
+OWN_EXTENSIONS = frozenset({LIFECYCLE, RAISED, USED})
+"""What the runtime itself keeps in a run's state, under no key that a plugin can have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +98,9 @@ class ActiveRun:
     in_step: bool = False
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
+    input: MessageInput | None = field(init=False)
+    inferred_input: MessageInput | None = None
+    """The input, until the run's row has it."""
     output: MessageOutput = field(default_factory=MessageOutput)
     tickets: list[Ticket] = field(default_factory=list)
     """Open ones, and answered ones that haven't been applied, as far as is known here."""
@@ -105,6 +113,10 @@ class ActiveRun:
     """Tasks that begin with the next commit."""
     unread_inputs: int = 0
     open_tasks: int = 0
+    is_paused: bool = False
+    """The run's row had a pause request at the last commit."""
+    new_pause: NewPause | None = None
+    """A plugin's pause, which the next commit writes."""
     budget: Budget = field(init=False)
     _began: datetime = field(init=False)
 
@@ -112,8 +124,13 @@ class ActiveRun:
         self.steps = self.record.steps
         self.usage = self.record.usage
         self.output = self.record.output
+        self.input = self.record.input
+        if self.input is None or self.input.range is None:
+            self.input = inferred_input(self.record.request, self.log, self.record.id)
+            self.inferred_input = self.input
         self.unread_inputs = self.record.unread_inputs
         self.open_tasks = self.record.open_tasks
+        self.is_paused = self.record.pause is not None
         self.budget = Budget(self.record)
         self._began = self.clock.now()
         self._restore_state()
@@ -129,13 +146,21 @@ class ActiveRun:
 
     @property
     def step_index(self) -> int:
-        """The step that messages belong to: the open one, between steps the last one."""
-        return self.steps if self.in_step else self.steps - 1
+        """The step that messages belong to: the open one; between steps the last one, or that of calls
+        which are open in a step that isn't complete."""
+        if self.in_step:
+            return self.steps
+        return max([self.steps - 1, *(state.step_index for state in self.open_calls.values())])
 
     @property
     def is_fresh(self) -> bool:
         """Nothing of it has been saved yet."""
         return self.record.run_state is None
+
+    @property
+    def wants_pause(self) -> bool:
+        """Whether the run is to be suspended at the next step border."""
+        return self.is_paused or self.new_pause is not None
 
     @property
     def active_seconds(self) -> float:
@@ -206,7 +231,7 @@ class ActiveRun:
         made = materialize_output(
             entries,
             run_id=self.record.id,
-            input=self.record.input,
+            input=self.input,
             previous=self.output,
             step_count=self.step_index + 1,
         )
@@ -232,6 +257,7 @@ class ActiveRun:
                 next_seq=self.next_seq,
                 messages=tuple(entry.message for entry in made.messages),
                 output=made.output,
+                inferred_input=self.inferred_input,
                 state=state,
                 steps=steps,
                 usage=usage,
@@ -243,7 +269,9 @@ class ActiveRun:
                 applied=tuple(applied),
                 tasks=tuple(starting),
                 said=tuple(events),
+                owes_run_end=isinstance(state, Done) and self.agent.is_placeholder,
                 parent_run_id=self.record.lineage.parent_run_id,
+                pause=self.new_pause,
             )
         )
         if isinstance(answer, Saved):
@@ -251,7 +279,9 @@ class ActiveRun:
             self.log.extend(made.messages)
             self.next_seq += len(entries)
             self.output = made.output
+            self.inferred_input = None
             self.unfinished = None
+            self.new_pause = None
             self.steps = steps
             self.in_step = self.in_step and not completes_step
             self.thread_state = thread_state
@@ -263,6 +293,7 @@ class ActiveRun:
             self.starting = [*starting, *self.starting]
         if not isinstance(answer, DecidedMeanwhile):
             self.unread_inputs, self.open_tasks = answer.unread_inputs, answer.open_tasks
+            self.is_paused = answer.is_paused
         return answer
 
     def _taken_from_beside(self, state: Standing) -> Outcome:
@@ -280,15 +311,7 @@ class ActiveRun:
             self.open_calls.clear()
 
     def _restore_state(self) -> None:
-        stored = self.record.run_state or {}
-        extensions = dict(stored.get("extensions", {}))
-        for name in (LIFECYCLE, RAISED, USED):
-            extensions.pop(name, None)
-        self.state = StateStore(
-            [*self.agent.plugins.keys, FAILURES], revision=stored.get("revision", 0)
-        )
-        self.state.restore(StateScope.RUN, extensions)
-        self.state.restore(StateScope.THREAD, self.thread_state)
+        self.state = restored_state(self.agent, self.record, self.thread_state)
 
     def _run_state(self, state: Standing, steps: int, own: JsonObject) -> dict[str, Any]:
         """What continuations of this run find."""
@@ -306,6 +329,20 @@ class ActiveRun:
             "revision": self.state.snapshot.revision + 1,
             "extensions": {LIFECYCLE: stands, **self.budget.to_state(), **own},
         }
+
+
+def restored_state(agent: ResolvedAgent, record: RunRecord, thread_state: JsonObject) -> StateStore:
+    """The state of a run and of its thread as it was last stored, under the keys of an agent."""
+    stored = record.run_state or {}
+    extensions = {
+        name: value
+        for name, value in stored.get("extensions", {}).items()
+        if name not in OWN_EXTENSIONS
+    }
+    state = StateStore([*agent.plugins.keys, FAILURES], revision=stored.get("revision", 0))
+    state.restore(StateScope.RUN, extensions)
+    state.restore(StateScope.THREAD, thread_state)
+    return state
 
 
 def _reason_of(state: Standing) -> str | None:

@@ -73,7 +73,7 @@ async def ask_child(round_: ToolRound, state: CallState, work: ChildWork) -> Non
 def begin_child(run: ActiveRun, state: CallState, work: ChildWork) -> ToolResult:
     """Let the child go on as a task of its parent's, which begins in the commit that holds this result."""
     run.say(_begins(work, state))
-    return begin_task(run, state, work)
+    return begin_task(run, state, work).with_metadata(child_run_id=work.run_id)
 
 
 def _refusal(run: ActiveRun, target: AgentId) -> str | None:

@@ -6,17 +6,18 @@ from typing import TypeAlias
 
 import structlog
 
-from app.domain.checkpoints import CheckpointAnswer, DecidedMeanwhile, Saved
+from app.domain.checkpoints import CheckpointAnswer, Saved
 from app.domain.errors import PluginFailed
 from app.domain.events import AgentEvent
 from app.domain.finishes import finish_at_end, finish_at_rest
 from app.domain.ids import TicketKey
-from app.domain.messages import Message, Role
+from app.domain.messages import LoggedMessage, Message, Role
 from app.domain.runs import (
     AWAITING_CHILDREN,
     AWAITING_TASKS,
     LIMIT_REACHED,
     Done,
+    RunRecord,
     Waiting,
     status_of,
     waiting_reason,
@@ -88,7 +89,7 @@ async def rest(
     calls: Sequence[CallState] = (),
     applied: Sequence[TicketKey] = (),
 ) -> bool:
-    """Wait for people; False, and nothing saved, when one has answered meanwhile."""
+    """Suspend the run; False, and nothing saved, when what it would wait for has come meanwhile."""
     waiting = Waiting(waiting_reason(message), message)
     answer = await run.save(
         messages,
@@ -100,7 +101,7 @@ async def rest(
         opened=opened,
         finish=finish_at_rest(run.record, waiting, [*still_open, *opened]),
     )
-    return not isinstance(answer, DecidedMeanwhile)
+    return isinstance(answer, Saved)
 
 
 async def come_to_rest(
@@ -145,7 +146,7 @@ async def finish(
 
 
 async def _save_end(run: ActiveRun, termination: Termination, last: ToolRound) -> CheckpointAnswer:
-    response = _last_words(run, last.messages)
+    response = last_words(run.record, run.log, last.messages)
     state = Done(termination, run.clock.now(), response or None)
     return await run.save(
         last.messages,
@@ -197,9 +198,11 @@ def loose_ends(run: ActiveRun) -> ToolRound:
     return round_
 
 
-def _last_words(run: ActiveRun, messages: Sequence[Message]) -> str:
-    """The last thing that the assistant said in this run."""
-    own = [entry.message for entry in run.log if entry.message.run_id == run.record.id]
+def last_words(
+    record: RunRecord, log: Sequence[LoggedMessage], messages: Sequence[Message] = ()
+) -> str:
+    """The last text that the assistant has written in a run: in the log, or in its new messages."""
+    own = [entry.message for entry in log if entry.message.run_id == record.id]
     for message in reversed([*own, *messages]):
         if message.role is Role.ASSISTANT and message.text:
             return message.text

@@ -1,11 +1,11 @@
-"""Hand-off: another agent goes on with the run, from a step's border.
+"""Hand-off: another agent continues the run, from the next step.
 
-Who is at work is state of the thread, with its version: it holds after a crash and a suspension, and the
-thread's next run begins with the same agent when its start names none.
+A request for a hand-off is state of the run. The thread's state names the agent at work, with its
+version, and changes only when that agent takes over. So a hand-off that fails leaves the thread as it
+was, and the thread's next run begins with the agent at work when its start names none.
 """
 
-from typing import Any
-
+from app.domain.agents import AgentSpec
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import JsonObject
 from app.domain.terminations import Blocked
@@ -16,25 +16,39 @@ from app.runtime.state import Batch, Change, StateKey, StateScope
 ACTIVE_AGENT: StateKey[JsonObject | None, JsonObject | None] = StateKey(
     "__runtime.active_agent", lambda: None, scope=StateScope.THREAD
 )
+REQUESTED_AGENT: StateKey[AgentId | None, AgentId | None] = StateKey(
+    "__runtime.requested_agent", lambda: None
+)
 
 
 def wish_for(agent_id: AgentId) -> Change:
-    """Ask for another agent; the newest wish counts."""
-    return Change(ACTIVE_AGENT, {"agent_id": agent_id})
+    """Request a hand-off to another agent; the newest request counts."""
+    return Change(REQUESTED_AGENT, agent_id)
 
 
-def agent_at_work(thread_state: JsonObject) -> tuple[AgentId, AgentVersion | None] | None:
-    """Who was at work on a thread, by what it remembers."""
+def agent_at_work(thread_state: JsonObject) -> tuple[AgentId, AgentVersion] | None:
+    """The agent that worked on the thread last, by the thread's state.
+
+    An entry without a version is only a request: no agent took over because of it.
+    """
     remembered = thread_state.get(ACTIVE_AGENT.name)
-    if remembered is None:
+    if remembered is None or remembered.get("version") is None:
         return None
-    version = remembered.get("version")
-    return AgentId(remembered["agent_id"]), None if version is None else AgentVersion(version)
+    return AgentId(remembered["agent_id"]), AgentVersion(remembered["version"])
+
+
+def with_agent_at_work(thread_state: JsonObject, agent: AgentSpec) -> JsonObject:
+    """The thread's state while an agent executes a run that was started with it. Without an earlier
+    hand-off the thread's latest run names the agent, and the state stays as it is."""
+    if thread_state.get(ACTIVE_AGENT.name) is None:
+        return thread_state
+    at_work = {"agent_id": agent.id, "version": agent.version}
+    return {**thread_state, ACTIVE_AGENT.name: at_work}
 
 
 def take_up_work(run: ActiveRun) -> None:
     """A new run begins with the agent that it was started with, whoever was at work before it."""
-    run.state.register([ACTIVE_AGENT])
+    run.state.register([ACTIVE_AGENT, REQUESTED_AGENT])
     if run.is_fresh:
         if run.state.snapshot.get(ACTIVE_AGENT) is not None:
             _remember(run, run.agent)
@@ -42,24 +56,41 @@ def take_up_work(run: ActiveRun) -> None:
 
 
 async def hand_off_if_wished(run: ActiveRun) -> Blocked | None:
-    """Let the agent that is wished for go on; or why it can't."""
-    wish = run.state.snapshot.get(ACTIVE_AGENT)
-    if wish is None or wish["agent_id"] == run.agent.spec.id:
+    """Let the requested agent take over; or why it can't, with the thread's agent as it was."""
+    requested = _requested(run)
+    if requested is None or requested == run.agent.spec.id:
         return None
-    version: Any = wish.get("version")
-    found = await run.agents.at_version(AgentId(wish["agent_id"]), version)
+    found = await run.agents.at_version(requested, None)
     if isinstance(found, Unresolvable):
-        return Blocked(f"handoff resolve failed: {found.reason}")
+        return _refused(run, found.reason)
     if isinstance(found, RemoteAgent):
-        return Blocked(
-            f"handoff resolve failed: agent {found.spec.id!r} is executed elsewhere and can't take over"
+        return _refused(
+            run, f"agent {requested!r} is executed by a remote server and can't take over a run"
         )
     _deactivate(run)
     run.agent = found
     run.state.register(found.plugins.keys)
+    run.change_state(Batch([Change(REQUESTED_AGENT, None)]))
     _remember(run, found)
     _activate(run)
     return None
+
+
+def _requested(run: ActiveRun) -> AgentId | None:
+    """The agent that is to take over. Older releases kept the request in the thread's state."""
+    requested = run.state.snapshot.get(REQUESTED_AGENT)
+    in_thread = run.state.snapshot.get(ACTIVE_AGENT)
+    if requested is None and in_thread is not None and in_thread.get("version") is None:
+        return AgentId(in_thread["agent_id"])
+    return requested
+
+
+def _refused(run: ActiveRun, reason: str) -> Blocked:
+    """Why no hand-off happens; a request that an older release left in the thread's state is undone."""
+    in_thread = run.state.snapshot.get(ACTIVE_AGENT)
+    if in_thread is not None and in_thread.get("version") is None:
+        _remember(run, run.agent)
+    return Blocked(f"handoff resolve failed: {reason}")
 
 
 def _remember(run: ActiveRun, agent: ResolvedAgent) -> None:

@@ -36,6 +36,7 @@ from app.runtime.fresh_calls import fresh_calls, with_calls_declined
 from app.runtime.handoff import hand_off_if_wished, take_up_work, wish_for
 from app.runtime.inference import Reply, infer
 from app.runtime.limits import apply_raises, at_the_limit, on_the_clock, stop_or_ask
+from app.runtime.pausing import pause_if_requested
 from app.runtime.phases import ask
 from app.runtime.plugins import Phase
 from app.runtime.resume import apply_answers, continue_cut_short, take_up_held
@@ -68,6 +69,8 @@ async def _advance(run: ActiveRun) -> Ending:
     run.interruption.check()
     if (ending := await apply_raises(run)) is not None:
         return ending
+    if (ending := await pause_if_requested(run)) is not None:
+        return ending
     with on_the_clock(run):
         return await _go_on(run)
 
@@ -81,6 +84,8 @@ async def _go_on(run: ActiveRun) -> Ending:
         return ending
     while True:
         run.interruption.check()
+        if (ending := await pause_if_requested(run)) is not None:
+            return ending
         while run.unread_inputs:
             await run.read_inbox()
             # What was to be read may have been taken back: then there is nothing new to answer.
@@ -175,7 +180,7 @@ async def _before_another(run: ActiveRun) -> Ending | None:
     if (ending := await stop_or_ask(run)) is not None:
         return ending
     stop = (await ask(run, Phase.STEP_START)).stop
-    return None if stop is None else await finish(run, stop)
+    return await pause_if_requested(run) if stop is None else await finish(run, stop)
 
 
 def _begin_step(run: ActiveRun) -> None:

@@ -7,22 +7,28 @@ to change what an earlier one has changed is asked again, on the state as it is 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
+from app.domain.messages import LoggedMessage
+from app.domain.pauses import PLUGIN_PREFIX, NewPause
+from app.domain.rules import Rule
+from app.domain.runs import RunRecord, Usage
 from app.domain.terminations import Termination
+from app.runtime.agent import ResolvedAgent
 from app.runtime.context import ActiveRun
 from app.runtime.plugins import (
     OFFERED,
     HandOff,
     Hook,
     HookView,
+    Pause,
     Phase,
     Request,
     Stop,
 )
-from app.runtime.state import Batch, Change
+from app.runtime.state import Batch, Change, StateStore
 
 R = TypeVar("R")
 
@@ -69,7 +75,28 @@ async def ask(run: ActiveRun, phase: Phase, **at_hand: Any) -> Asked:
         return await _asked(run, phase, hooks, at_hand)
 
 
-async def ask_at_the_end(run: ActiveRun) -> None:
+class HookedRun(Protocol):
+    """A run as its hooks need it: at work, or ended before."""
+
+    @property
+    def record(self) -> RunRecord: ...
+    @property
+    def agent(self) -> ResolvedAgent: ...
+    @property
+    def log(self) -> Sequence[LoggedMessage]: ...
+    @property
+    def state(self) -> StateStore: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def usage(self) -> Usage: ...
+    @property
+    def active_seconds(self) -> float: ...
+    async def remembered_rules(self) -> Sequence[Rule]: ...
+    def change_state(self, batch: Batch) -> None: ...
+
+
+async def ask_at_the_end(run: HookedRun) -> None:
     """Let the plugins clean up, also of a run that was interrupted; they can only change state."""
     hooks = run.agent.plugins.hooks(Phase.RUN_END)
     if hooks:
@@ -77,7 +104,7 @@ async def ask_at_the_end(run: ActiveRun) -> None:
 
 
 async def _asked(
-    run: ActiveRun, phase: Phase, hooks: Sequence[tuple[str, Hook]], at_hand: dict[str, Any]
+    run: HookedRun, phase: Phase, hooks: Sequence[tuple[str, Hook]], at_hand: dict[str, Any]
 ) -> Asked:
     answers = await _answers(hooks, _view(run, phase, at_hand))
     accepted: list[Request] = []
@@ -90,15 +117,27 @@ async def _asked(
         else:
             changed |= keys
             accepted += requests
+            _note_pause(run, hook, requests)
     _commit(run, phase, accepted)
     for hook in again:
         [requests] = await _answers([hook], _view(run, phase, at_hand))
         _commit(run, phase, requests)
         accepted += requests
+        _note_pause(run, hook, requests)
     return Asked(tuple(each for each in accepted if not isinstance(each, Change)))
 
 
-def _view(run: ActiveRun, phase: Phase, at_hand: dict[str, Any]) -> HookView:
+def _note_pause(run: HookedRun, hook: tuple[str, Hook], requests: Sequence[Request]) -> None:
+    """Let the next commit write a plugin's pause; the first one counts. A run that has ended can't pause."""
+    if not isinstance(run, ActiveRun):
+        return
+    plugin, _ = hook
+    for request in requests:
+        if isinstance(request, Pause) and not run.wants_pause:
+            run.new_pause = NewPause(PLUGIN_PREFIX + plugin, request.reason)
+
+
+def _view(run: HookedRun, phase: Phase, at_hand: dict[str, Any]) -> HookView:
     return HookView(
         phase=phase,
         run_id=run.record.id,
@@ -140,7 +179,7 @@ async def _answer(plugin: str, hook: Hook, view: HookView) -> Sequence[Request]:
     return requests
 
 
-def _commit(run: ActiveRun, phase: Phase, requests: Sequence[Request]) -> None:
+def _commit(run: HookedRun, phase: Phase, requests: Sequence[Request]) -> None:
     try:
         run.change_state(_batch(requests))
     except StateError as error:

@@ -145,6 +145,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Suspend the run at the next step border, until a client resumes it; the first reason counts."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class HandOff:
     """Let another agent go on from the next step."""
 
@@ -161,10 +168,11 @@ Request: TypeAlias = (
     | Suspend
     | SetResult
     | Stop
+    | Pause
     | HandOff
 )
 
-_ANYWHERE = (Change, Stop)
+_ANYWHERE = (Change, Stop, Pause)
 OFFERED: Mapping[Phase, tuple[type[Any], ...]] = MappingProxyType(
     {
         Phase.RUN_START: _ANYWHERE,

@@ -67,6 +67,8 @@ async def question(
         terms=NO_TERMS if kind is TicketKind.CHILD else _terms(run, state),
     )
     pending = ToolResult.suspended(state.call.name, suspension)
+    if kind is TicketKind.CHILD and evidence is not None:
+        pending = pending.with_metadata(child_run_id=evidence["run_id"])
     placeholder = pending.as_message(run.new_message_id(), state.call.id)
     result = {**pending.to_json(), "suspension": suspension_to_json(ticket)}
     done = ToolCallDone(state.call.id, placeholder.id, result, CallStatus.SUSPENDED.value)

@@ -40,6 +40,12 @@ async def write_run(
         "open_tasks": standing.open_tasks,
         "updated_at": at,
     }
+    if (inferred := checkpoint.inferred_input) is not None:
+        values |= {
+            "input_from": inferred.range.from_seq if inferred.range else None,
+            "input_to": inferred.range.to_seq if inferred.range else None,
+            "input_ids": list(inferred.trigger_message_ids),
+        }
     match state:
         case Running():
             pass

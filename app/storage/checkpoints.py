@@ -15,8 +15,8 @@ from sqlalchemy import update
 
 from app.domain.checkpoints import Checkpoint, DecidedMeanwhile, Saved, Unsettled
 from app.domain.children import work_from_json
-from app.domain.control_events import RolledBack
-from app.domain.errands import AbortRemote
+from app.domain.control_events import PauseRequested, RolledBack
+from app.domain.errands import AbortRemote, CallRunEnd
 from app.domain.json_values import storable
 from app.domain.runs import Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.terminations import Cancelled, NaturalEnd
@@ -27,7 +27,9 @@ from app.storage import (
     inputs,
     line,
     messages,
+    pauses,
     rollbacks,
+    run_ends,
     runs,
     tasks,
     threads,
@@ -52,7 +54,13 @@ EXECUTING: Collection[RunStatus] = frozenset({RunStatus.RUNNING})
 
 def is_hot(checkpoint: Checkpoint) -> bool:
     """Whether the one-statement way may be tried: nothing is opened, no end but the usual one."""
-    if checkpoint.opened or checkpoint.void or checkpoint.tasks or checkpoint.tells_remote:
+    if checkpoint.opened or checkpoint.void or checkpoint.tasks:
+        return False
+    if checkpoint.tells_remote or checkpoint.owes_run_end:
+        return False
+    if checkpoint.pause is not None:
+        return False
+    if checkpoint.inferred_input is not None:
         return False
     match checkpoint.state:
         case Running():
@@ -88,7 +96,7 @@ async def save(
     ):
         return DecidedMeanwhile()
     if not _may_rest(checkpoint, record):
-        return Unsettled(record.unread_inputs, record.open_tasks)
+        return Unsettled(record.unread_inputs, record.open_tasks, record.pause is not None)
     await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
     await tickets.void(connection, checkpoint.tenant, checkpoint.run_id, checkpoint.void)
     await tickets.open_all(connection, checkpoint.tenant, checkpoint.opened)
@@ -119,16 +127,32 @@ async def save(
         # The wish came too late to be heard, and at rest nobody listens: somebody has to see to it.
         await deliveries.enqueue(connection, _key_of(checkpoint))
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
+    if checkpoint.owes_run_end:
+        await run_ends.add(connection, record)
     if isinstance(checkpoint.state, Done) and (by := record.rolled_back_by) is not None:
         stretch = await rollbacks.add(connection, record, by, next_seq - 1, at)
         ends = (None, None) if stretch is None else (stretch.from_seq, stretch.to_seq)
         standing = replace(standing, rolled_back=RolledBack(by, *ends))
-    return standing
+    return await _with_pause(connection, checkpoint, record, standing)
+
+
+async def _with_pause(
+    connection: Connection, checkpoint: Checkpoint, record: RunRecord, saved: Saved
+) -> Saved:
+    """Write a plugin's pause, and tell the run whether it is paused from now on."""
+    new = checkpoint.pause
+    if record.pause is not None or new is None or isinstance(checkpoint.state, Done):
+        return replace(saved, is_paused=record.pause is not None)
+    await pauses.request(
+        connection, checkpoint.tenant, checkpoint.run_id, by=new.requested_by, reason=new.reason
+    )
+    event = PauseRequested(new.requested_by, new.reason)
+    return replace(saved, is_paused=True, pause_requested=event)
 
 
 async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:
-    """What others have to have done about this commit: children begin and end with their parents, and a
-    remote agent stops when its run does."""
+    """What others have to have done about this commit: children begin and end with their parents, a remote
+    agent stops when its run does, and a worker calls the `run_end` hooks that weren't called here."""
     for ticket in checkpoint.opened:
         if ticket.kind is TicketKind.CHILD:
             work = work_from_json(ticket.evidence or {})
@@ -138,6 +162,9 @@ async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:
     if checkpoint.tells_remote:
         told = AbortRemote(tenant=checkpoint.tenant, run_id=checkpoint.run_id)
         await deliveries.enqueue_errand(connection, told)
+    if checkpoint.owes_run_end:
+        due = CallRunEnd(tenant=checkpoint.tenant, run_id=checkpoint.run_id)
+        await deliveries.enqueue_errand(connection, due)
     if checkpoint.parent_run_id is not None and not isinstance(checkpoint.state, Running):
         await children.tell_parent(
             connection, checkpoint.tenant, checkpoint.parent_run_id, checkpoint.run_id
@@ -162,12 +189,13 @@ def _key_of(checkpoint: Checkpoint) -> RunKey:
 
 
 def _waits_for_answers(checkpoint: Checkpoint) -> bool:
-    """A run whose agent isn't to be had can't use an answer, and waits whether there is one or not;
-    one that has come to wait for its tasks has asked for none."""
+    """A run whose agent isn't to be had, or that is paused, can't use an answer, and waits whether there
+    is one or not; one that has come to wait for its tasks has asked for none."""
     state = checkpoint.state
     return isinstance(state, Waiting) and state.reason not in (
         WaitingReason.AGENT_VERSION_UNAVAILABLE,
         WaitingReason.BACKGROUND_TASKS,
+        WaitingReason.MANUAL_PAUSE,
     )
 
 
@@ -178,6 +206,8 @@ def _may_rest(checkpoint: Checkpoint, record: RunRecord) -> bool:
             return not (record.unread_inputs or record.open_tasks or checkpoint.tasks)
         case Waiting(WaitingReason.BACKGROUND_TASKS):
             return not record.unread_inputs and record.open_tasks > 0
+        case Waiting(WaitingReason.MANUAL_PAUSE):
+            return record.pause is not None or checkpoint.pause is not None
         case _:
             return True
 
@@ -236,6 +266,6 @@ async def _admit_next(
     waiting = await line.next_in_line(connection, checkpoint.tenant, checkpoint.thread_id)
     if waiting is None:
         return {"open_run_id": None}
-    await line.mark_admitted(connection, waiting)
-    await deliveries.enqueue(connection, waiting)
+    if await line.mark_admitted(connection, waiting):
+        await deliveries.enqueue(connection, waiting)
     return {"open_run_id": waiting.run_id, "queue_length": queue_length - 1}

@@ -28,6 +28,7 @@ from app.domain.messages import (
     call_from_json,
     call_to_json,
 )
+from app.domain.pauses import Pause
 from app.domain.runs import (
     Created,
     Done,
@@ -173,6 +174,7 @@ def run_of(row: Row) -> RunRecord:
         unread_inputs=row["unread_inputs"],
         open_tasks=row["open_tasks"],
         rolled_back_by=row["rolled_back_by"],
+        pause=_pause_of(row),
     )
 
 
@@ -191,6 +193,13 @@ def _state_of(row: Row) -> RunState:
                 _time(row["finished_at"]),
                 row["final_output"],
             )
+
+
+def _pause_of(row: Row) -> Pause | None:
+    requested_at = row["pause_requested_at"]
+    if requested_at is None:
+        return None
+    return Pause(_time(requested_at), row["pause_requested_by"] or "", row["pause_reason"])
 
 
 def _time(value: Any) -> datetime:

@@ -21,7 +21,15 @@ from pgqueuer.domain.settings import DBSettings
 from pgqueuer.ports.driver import Driver
 from sqlalchemy import text
 
-from app.domain.errands import ABORT_REMOTE, AbortRemote, AboutChild, ChildErrand, Errand
+from app.domain.errands import (
+    ABORT_REMOTE,
+    CALL_RUN_END,
+    AbortRemote,
+    AboutChild,
+    CallRunEnd,
+    ChildErrand,
+    Errand,
+)
 from app.domain.ids import RunId, TaskId, Tenant, ThreadId
 from app.storage.database import Connection, raw
 from app.storage.runs import RunKey
@@ -96,8 +104,8 @@ async def enqueue_errand(connection: Connection, errand: Errand, *, is_found: bo
     needn't be queued more than once."""
     queries = queue_queries(AsyncpgDriver(await raw(connection)))
     body = asdict(errand)
-    if isinstance(errand, AbortRemote):
-        body["kind"] = ABORT_REMOTE
+    if not isinstance(errand, AboutChild):
+        body["kind"] = errand.name
     await queries.enqueue(
         ERRAND_ENTRYPOINT,
         json.dumps(body).encode(),
@@ -118,6 +126,8 @@ def delivered_errand(payload: bytes | None) -> Errand:
     body = json.loads(payload or b"{}")
     if body["kind"] == ABORT_REMOTE:
         return AbortRemote(tenant=Tenant(body["tenant"]), run_id=RunId(body["run_id"]))
+    if body["kind"] == CALL_RUN_END:
+        return CallRunEnd(tenant=Tenant(body["tenant"]), run_id=RunId(body["run_id"]))
     return AboutChild(
         kind=ChildErrand(body["kind"]),
         tenant=Tenant(body["tenant"]),

@@ -7,8 +7,10 @@ from sqlalchemy import ColumnElement, delete, exists, func, or_, select, text, u
 
 from app.domain.errands import (
     ABORT_REMOTE,
+    CALL_RUN_END,
     AbortRemote,
     AboutChild,
+    CallRunEnd,
     ChildErrand,
     Errand,
     FailedErrand,
@@ -106,6 +108,8 @@ def _errand_of(row: Row) -> Errand:
     tenant, about = Tenant(row["tenant"]), RunId(str(row["about"]))
     if row["name"] == ABORT_REMOTE:
         return AbortRemote(tenant=tenant, run_id=about)
+    if row["name"] == CALL_RUN_END:
+        return CallRunEnd(tenant=tenant, run_id=about)
     return AboutChild(
         kind=ChildErrand(row["name"]),
         tenant=tenant,

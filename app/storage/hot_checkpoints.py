@@ -29,7 +29,7 @@ WITH want AS (
     ORDER BY t.tenant, t.id
     FOR NO KEY UPDATE OF t
 ), run AS (
-    SELECT w.i, r.owner, r.unread_inputs, r.open_tasks, coalesce(thread.state, '{}') AS thread_state
+    SELECT w.i, r.owner, r.unread_inputs, r.open_tasks, r.pause_requested_at, coalesce(thread.state, '{}') AS thread_state
     FROM want w JOIN thread ON thread.i = w.i
     JOIN runs r ON r.tenant = w.tenant AND r.id = w.run_id
     WHERE r.attempt = w.attempt AND r.status = 'running'
@@ -107,7 +107,9 @@ WITH want AS (
     FROM unnest($47::int[], $48::uuid[]) AS a(i, ticket) JOIN ours o ON o.i = a.i
     WHERE t.tenant = o.tenant AND t.id = a.ticket AND t.applied_at IS NULL
 )
-SELECT head.i, head.first_seq, run.unread_inputs, run.open_tasks FROM head JOIN run ON run.i = head.i
+SELECT head.i, head.first_seq, run.unread_inputs, run.open_tasks,
+    run.pause_requested_at IS NOT NULL AS is_paused
+FROM head JOIN run ON run.i = head.i
 """
 
 
@@ -118,6 +120,8 @@ class Written:
     first_seq: int
     unread_inputs: int = 0
     open_tasks: int = 0
+    is_paused: bool = False
+    """The run's row has a pause request."""
 
 
 async def checkpoint(
@@ -141,7 +145,9 @@ async def checkpoint(
         [c.is_progress for c in checkpoints],
     )
     return {
-        row["i"] - 1: Written(row["first_seq"], row["unread_inputs"], row["open_tasks"])
+        row["i"] - 1: Written(
+            row["first_seq"], row["unread_inputs"], row["open_tasks"], row["is_paused"]
+        )
         for row in rows
     }
 

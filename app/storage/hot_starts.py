@@ -127,6 +127,9 @@ WITH thread AS (
         AND (r.owner IS NULL OR NOT EXISTS (
             SELECT FROM workers w WHERE w.id = r.owner AND w.heartbeat_at > now() - $5::interval))
         AND NOT r.losses + (r.owner IS NOT NULL)::int = ANY($8::int[])
+        -- A paused run is claimed only to be suspended after the loss of its owner, or to be cancelled.
+        AND (r.pause_requested_at IS NULL OR r.status = 'running'
+            OR r.cancel_requested_at IS NOT NULL)
     FOR NO KEY UPDATE OF r
 ), waiting AS (
     SELECT i.id, i.message, i.position FROM inputs i, locked

@@ -57,13 +57,18 @@ async def next_in_line(
     return None if row is None else RunKey(tenant, thread_id, RunId(row.id), row.attempt)
 
 
-async def mark_admitted(connection: Connection, key: RunKey) -> None:
-    """Let a queued run occupy its thread; the unique index refuses a second one."""
-    await connection.execute(
+async def mark_admitted(connection: Connection, key: RunKey) -> bool:
+    """Let a queued run occupy its thread; the unique index refuses a second one.
+
+    False when the run is paused: it occupies the thread, and isn't executed before it is resumed.
+    """
+    statement = (
         update(runs)
         .where(runs.c.tenant == key.tenant, runs.c.id == key.run_id)
         .values(admitted=True, updated_at=func.now())
+        .returning(runs.c.pause_requested_at.is_(None))
     )
+    return bool((await connection.execute(statement)).scalar_one())
 
 
 async def lock_unfinished(

@@ -6,10 +6,12 @@ What was rolled back is left out of it where a model reads, and where a list isn
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import cast, insert, select
+from sqlalchemy import cast, func, insert, select
+from sqlalchemy.dialects.postgresql import JSONPATH
 
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.domain.messages import LoggedMessage, Message, Visibility
+from app.domain.messages import LoggedMessage, Message, Role, Visibility
+from app.domain.runs import RunRecord
 from app.storage.codec import message_columns, message_of, parsed
 from app.storage.database import Connection, RawPool
 from app.storage.tables import messages, rollbacks
@@ -27,6 +29,50 @@ ORDER BY seq
 async def history(pool: RawPool, tenant: Tenant, thread_id: ThreadId) -> list[LoggedMessage]:
     """The whole log as it counts, for the run that is about to continue it."""
     return [message_of(row) for row in await pool.fetch(_HISTORY, tenant, thread_id)]
+
+
+_HISTORY_AT_END = """
+SELECT seq, message_id, role, visibility, content, tool_calls, tool_call_id, produced_by_run,
+    step_index, ran_with, created_at
+FROM messages m WHERE tenant = $1 AND thread_id = $2 AND seq <= $4 AND NOT EXISTS (
+    SELECT FROM rollbacks b WHERE b.tenant = m.tenant AND b.thread_id = m.thread_id
+        AND m.seq BETWEEN b.from_seq AND b.to_seq AND b.run_id <> $3 AND b.to_seq <= $4)
+ORDER BY seq
+"""
+
+
+async def history_at_end(
+    pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, log_end: int
+) -> list[LoggedMessage]:
+    """The log as it counted when a run ended: without later messages, and with the run's own messages
+    even if it was rolled back."""
+    rows = await pool.fetch(_HISTORY_AT_END, tenant, thread_id, run_id, log_end)
+    return [message_of(row) for row in rows]
+
+
+_A_TEXT = '$[*] ? (@.type == "text" && @.text != "")'
+
+
+async def last_words(connection: Connection, record: RunRecord) -> LoggedMessage | None:
+    """The last message with a text that the assistant has written in a run."""
+    written = record.output.range
+    if written is None:
+        return None
+    statement = (
+        select(messages)
+        .where(
+            messages.c.tenant == record.tenant,
+            messages.c.thread_id == record.thread_id,
+            messages.c.seq.between(written.from_seq, written.to_seq),
+            messages.c.produced_by_run == record.id,
+            messages.c.role == Role.ASSISTANT.value,
+            func.jsonb_path_exists(messages.c.content, cast(_A_TEXT, JSONPATH)),
+        )
+        .order_by(messages.c.seq.desc())
+        .limit(1)
+    )
+    row = (await connection.execute(statement)).mappings().one_or_none()
+    return None if row is None else message_of(row)
 
 
 async def append(

@@ -9,12 +9,13 @@ from sqlalchemy import ColumnElement, Select, cast, exists, func, or_, select, t
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
-from app.domain.json_values import storable
+from app.domain.json_values import JsonObject, storable
 from app.domain.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
 from app.domain.terminations import TYPES_OF
 from app.domain.tickets import TicketKind, TicketStatus
 from app.storage.codec import run_of
 from app.storage.database import Connection, RawPool
+from app.storage.pauses import CLAIMABLE, NOT_PAUSED
 from app.storage.tables import runs, threads, tickets, workers
 
 
@@ -104,9 +105,10 @@ async def insert_created(
 
 async def intend_cancel(
     connection: Connection, tenant: Tenant, run_id: RunId, *, by: str, reason: str | None
-) -> None:
-    """Make the wish to cancel durable; the first one counts. The caller holds the run's lock."""
-    await connection.execute(
+) -> bool:
+    """Make the wish to cancel durable; the first one counts, later ones get False. The caller holds the
+    run's lock."""
+    result = await connection.execute(
         update(runs)
         .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.cancel_requested_at.is_(None))
         .values(
@@ -115,6 +117,27 @@ async def intend_cancel(
             cancel_reason=storable(reason),
         )
     )
+    return result.rowcount == 1
+
+
+async def lock_key(connection: Connection, tenant: Tenant, run_id: RunId) -> RunKey | None:
+    """Lock a run that hasn't ended by its key alone: other columns may be unreadable."""
+    statement = (
+        select(*_key_columns)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.status != RunStatus.DONE.value)
+        .with_for_update(key_share=True)
+    )
+    row = (await connection.execute(statement)).one_or_none()
+    if row is None:
+        return None
+    return RunKey(tenant, ThreadId(row.thread_id), run_id, row.attempt)
+
+
+async def thread_of(connection: Connection, tenant: Tenant, run_id: RunId) -> ThreadId | None:
+    """The thread of a run; it never changes, so no lock is needed."""
+    statement = select(runs.c.thread_id).where(runs.c.tenant == tenant, runs.c.id == run_id)
+    found = await connection.scalar(statement)
+    return None if found is None else ThreadId(found)
 
 
 async def note_thread_state(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
@@ -149,6 +172,18 @@ async def cancel_reason(connection: Connection, tenant: Tenant, run_id: RunId) -
     statement = select(runs.c.cancel_reason).where(runs.c.tenant == tenant, runs.c.id == run_id)
     reason: str | None = (await connection.execute(statement)).scalar_one_or_none()
     return reason
+
+
+async def set_state_of_done(
+    connection: Connection, tenant: Tenant, run_id: RunId, state: JsonObject
+) -> None:
+    """Replace the state of a run that has ended."""
+    await connection.execute(
+        update(runs)
+        .where(runs.c.tenant == tenant, runs.c.id == run_id)
+        .where(runs.c.status == RunStatus.DONE.value)
+        .values(state=storable(state))
+    )
 
 
 async def release(
@@ -205,6 +240,7 @@ async def orphans(
         .where(
             runs.c.admitted,
             runs.c.status.in_((RunStatus.CREATED.value, RunStatus.RUNNING.value)),
+            CLAIMABLE,
             or_(runs.c.owner.is_(None) & settled, runs.c.owner.is_not(None) & ~alive),
         )
         .order_by(runs.c.updated_at)
@@ -236,6 +272,7 @@ async def unheard(connection: Connection, *, grace: float, limit: int) -> list[R
             tickets.c.updated_at < func.now() - timedelta(seconds=grace),
             runs.c.status == RunStatus.WAITING.value,
             runs.c.waiting_reason != WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
+            NOT_PAUSED,
             ~held,
         )
         .order_by(tickets.c.updated_at)
@@ -251,6 +288,22 @@ async def unread(connection: Connection, *, grace: float, limit: int) -> list[Ru
         .where(
             runs.c.waiting_reason == WaitingReason.BACKGROUND_TASKS.value,
             runs.c.unread_inputs > 0,
+            NOT_PAUSED,
+            runs.c.updated_at < func.now() - timedelta(seconds=grace),
+        )
+        .order_by(runs.c.updated_at)
+        .limit(limit),
+    )
+
+
+async def resumed(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
+    """Runs that still wait although their pause was removed `grace` ago; for the sweeper."""
+    return await _keys(
+        connection,
+        select(*_key_columns)
+        .where(
+            runs.c.waiting_reason == WaitingReason.MANUAL_PAUSE.value,
+            runs.c.pause_requested_at.is_(None),
             runs.c.updated_at < func.now() - timedelta(seconds=grace),
         )
         .order_by(runs.c.updated_at)
@@ -277,6 +330,7 @@ async def waiting_for_version(
         .where(
             runs.c.waiting_reason == WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
             runs.c.agent_version.in_(versions),
+            NOT_PAUSED,
         )
         .order_by(runs.c.updated_at)
         .limit(limit),
@@ -337,12 +391,13 @@ async def page(
 
 
 _STANDING = """
-SELECT r.status, r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
+SELECT r.status, r.pause_requested_at IS NULL AND (r.waiting_reason = 'manual_pause'
+    OR r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
     OR r.waiting_reason <> 'agent_version_unavailable' AND EXISTS (
     SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
         AND t.status IN ('decided', 'expired') AND t.applied_at IS NULL)
     AND NOT EXISTS (SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
-        AND t.status = 'open' AND t.kind = 'limit') AS has_answer
+        AND t.status = 'open' AND t.kind = 'limit')) AS has_answer
 FROM runs r WHERE r.tenant = $1 AND r.id = $2
 """
 
@@ -353,7 +408,7 @@ class Standing:
 
     status: RunStatus
     has_answer: bool
-    """Somebody has answered a ticket, or a task has reported, and a worker will use that."""
+    """A ticket was answered, a task has reported, or a pause was removed, and a worker will use that."""
 
     @property
     def rests(self) -> bool:

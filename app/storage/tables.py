@@ -206,6 +206,10 @@ runs = Table(
     Column("thread_state_before", JSONB(none_as_null=True)),
     # In line it stands where `events_from` says, unless it was given another run's place.
     Column("place", BigInteger),
+    # While `pause_requested_at` is set, the run isn't claimed, and suspends at its next step border.
+    Column("pause_requested_at", _time),
+    Column("pause_requested_by", Text),
+    Column("pause_reason", Text),
     PrimaryKeyConstraint("tenant", "id"),
     _belongs_to("threads", "thread_id"),
     _one_of("status", RunStatus),
@@ -257,6 +261,12 @@ runs = Table(
         "runs_waiting_for_version",
         "agent_version",
         postgresql_where=text("waiting_reason = 'agent_version_unavailable'"),
+    ),
+    # Runs that a resume has released and that no worker has claimed yet.
+    Index(
+        "runs_resumed",
+        "updated_at",
+        postgresql_where=text("waiting_reason = 'manual_pause' AND pause_requested_at IS NULL"),
     ),
     # What retention walks along, in the order in which runs have ended.
     Index("runs_finished", "finished_at", "tenant", "id", postgresql_where=text("status = 'done'")),
@@ -400,6 +410,20 @@ failed_errands = Table(
     _belongs_to("runs", "on_behalf_of"),
     CheckConstraint("tries >= 1", name="tries"),
     Index(None, "tenant", "on_behalf_of"),
+)
+
+# Runs that have ended without their agent's code. A row is deleted before the first hook is called.
+pending_run_ends = Table(
+    "pending_run_ends",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("log_end", BigInteger, nullable=False),
+    Column("thread_state", JSONB, nullable=False),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "run_id"),
+    _belongs_to("runs", "run_id"),
+    Index(None, "created_at"),
 )
 
 tickets = Table(

@@ -14,6 +14,7 @@ MOST_WAIT = 60
 
 _WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)", re.IGNORECASE)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_REQUEST_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,198}[\x21-\x7e])?")
 _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.IGNORECASE)
 _QUALITY = re.compile(r";\s*q\s*=\s*([\d.]+)\s*$", re.IGNORECASE)
 _WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -36,6 +37,13 @@ def traceparent(request: Request) -> str | None:
     """The caller's trace, when there is one to join; anything else is nobody's error."""
     given = request.headers.get("traceparent", "")
     return given if _TRACEPARENT.fullmatch(given) else None
+
+
+def transport_request_id(request: Request) -> str | None:
+    """The caller's X-Request-Id, for the run's record. An id that isn't 1 to 200 printable ASCII
+    characters is left out: a proxy may have set it."""
+    given = request.headers.get("x-request-id", "").strip()
+    return given if _REQUEST_ID.fullmatch(given) else None
 
 
 def tagged(request: Request, body: bytes) -> Response:

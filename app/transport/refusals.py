@@ -52,6 +52,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "run_id_conflict": (409, "the run id is taken by another request"),
     "run_finished": (409, "the run has ended"),
     "run_not_finished": (409, "the run hasn't ended"),
+    "run_paused": (409, "the run is paused, and goes on once it is resumed"),
     "run_never_began": (409, "the run has put nothing into the log"),
     "run_not_waiting": (409, "the run doesn't wait for anybody"),
     "decisions_needed": (409, "the run waits for decisions, which a message can't stand for"),

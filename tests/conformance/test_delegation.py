@@ -20,7 +20,7 @@ BOSS = Member([turn(work_for("scout", id="c1")), turn("Thanks.")], delegates=["s
 
 async def _result_of_call(run: Run) -> Json:
     [resumed] = of_type(await run.ended(), "tool_call_resumed")
-    result: Json = resumed["result"]
+    result: Json = resumed["result"]["data"]
     return result
 
 
@@ -54,6 +54,42 @@ async def test_execute_delegate_returns_final_non_tool_message_after_tool_output
             "response": "Blue.",
             "steps": 2,
         }
+
+
+async def test_the_result_of_a_delegate_call_names_the_child_run(database_url: str) -> None:
+    catalog, script = family(boss=BOSS, scout=Member([turn("Blue.")]))
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        said = await run.ended()
+        [child] = await children_of(run)
+    [pending] = of_type(said, "tool_call_done")
+    [resumed] = of_type(said, "tool_call_resumed")
+    assert pending["result"]["metadata"] == {"child_run_id": child.id}
+    assert resumed["result"]["metadata"] == {"child_run_id": child.id}
+    assert resumed["result"]["data"]["response"] == "Blue."
+
+
+async def test_the_error_of_a_delegate_call_names_the_child_run(database_url: str) -> None:
+    catalog, script = family(
+        boss=BOSS, scout=Member([turn("a"), turn("b")], more={"max_rounds": 0})
+    )
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        [resumed] = of_type(await run.ended(), "tool_call_resumed")
+        [child] = await children_of(run)
+    assert "failed" in resumed["result"]["error"]
+    assert resumed["result"]["metadata"] == {"child_run_id": child.id}
+
+
+async def test_a_delegate_call_in_the_background_names_the_child_run(database_url: str) -> None:
+    turns = [turn(work_for("scout", id="c1")), turn("It runs."), turn("Thanks.")]
+    boss = Member(turns, delegates=["scout"], more={"background": ("agent_run_scout",)})
+    catalog, script = family(boss=boss, scout=Member([turn("Blue.")]))
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        [begun] = of_type(await run.ended(), "tool_call_done")
+        [child] = await children_of(run)
+    assert begun["result"]["metadata"] == {"child_run_id": child.id}
 
 
 @pytest.mark.parametrize("prompt", [None, 7, True, ["look"], "", "   "], ids=repr)

@@ -5,10 +5,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from app.clock import new_id
+from app.control.inputs import InputMode, InputRequest, ToRun, send
+from app.domain.ids import MessageId
+from app.domain.messages import CutShort, Message, Role, Text
 from app.domain.runs import Done, Waiting
 from app.domain.terminations import Cancelled, Failed, NaturalEnd, Termination
 from tests.support.conditions import eventually
-from tests.support.house import Replica, Run, of_type, replica, texts_of, types_of
+from tests.support.house import ANN, Replica, Run, of_type, replica, texts_of, types_of
 from tests.support.remotes import Remote, Remotes, remote
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +97,46 @@ async def test_a_question_survives_the_worker_that_heard_it(
         await run.decide(ticket.ticket_id, "respond", result="the red one")
         said = await run.ended()
         assert said[-1]["result"]["response"].strip() == "you answered: the red one"
+
+
+@every_remote_kind
+async def test_a_message_that_answers_it_is_sent_and_logged_once(
+    database_url: str, there: Remote
+) -> None:
+    async with house(database_url, there) as here:
+        run = await here.start("ask which one?")
+        await run.finished()
+        message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text("the red one"),))
+        request = InputRequest(messages=(message,), mode=InputMode.RESUME_OPEN_RUN)
+        await send(here.desk, ANN, ToRun(run.id), request, deliver=True)
+        said = await run.ended()
+        log = await run.log()
+    assert said[-1]["result"]["response"].strip() == "you answered: the red one"
+    assert [text for role, text in texts_of(log) if role == "user"] == [
+        "ask which one?",
+        "the red one",
+    ]
+    assert message.id in {entry.message.id for entry in log}
+
+
+@every_kind
+async def test_what_it_streamed_before_a_cancel_is_in_the_log(
+    database_url: str, there: Remote
+) -> None:
+    async with house(database_url, there) as here:
+        run = await here.start("hang")
+        await there.hanging()
+        await run.until("text_delta")
+        await run.cancel("enough")
+        said = await run.finished()
+        last = (await run.log())[-1].message
+        record = await run.now()
+    heard = "".join(event["delta"] for event in of_type(said, "text_delta"))
+    assert heard.strip() == "still"
+    assert of_type(said, "stream_reset") == []
+    assert (last.role, last.text, last.cut_short) == (Role.ASSISTANT, heard, CutShort.CANCELLED)
+    assert record.output.message_ids == (last.id,)
+    assert said[-1]["result"]["response"] == heard
 
 
 @every_kind

@@ -239,6 +239,9 @@ DECISIONS = [
         {"decisions": [{"ticket_id": id, "action": "approve"} for id in ("{ticket}", UNKNOWN)]},
     ),
     Bad("unknown field", "POST /v1/runs/{waiting}/cancel", INVALID, {"mode": "now"}),
+    Bad("unknown field", "POST /v1/runs/{waiting}/pause", INVALID, {"mode": "now"}),
+    Bad("long reason", "POST /v1/runs/{waiting}/pause", INVALID, {"reason": "x" * 2001}),
+    Bad("no text", "POST /v1/runs/{waiting}/pause", INVALID, {"reason": 7}),
     Bad("both", "POST /v1/stream-tokens", INVALID, {"run_id": "{done}", "thread_id": "{thread}"}),
 ]
 RUN_EVENTS, THREAD_EVENTS = "GET /v1/runs/{done}/events", "GET /v1/threads/{thread}/events"

@@ -60,7 +60,7 @@ async def test_before_it_was_begun(database_url: str) -> None:
         answer = await run.cancel("enough")
         assert answer.is_settled
         said = await cancelled(run)
-        assert types_of(said) == ["run_created", "cancel_requested", "run_finish"]
+        assert types_of(said) == ["run_created", "cancel_requested", "state_snapshot", "run_finish"]
         assert await run.log() == []
         house.worker.free()
         await next_message_is_taken(house, run)
@@ -122,7 +122,8 @@ async def test_while_it_waits_for_an_answer(database_url: str) -> None:
         await run.finished()
         assert (await run.cancel("enough")).is_settled
         said = await cancelled(run, 2)
-        assert types_of(said)[-2:] == ["cancel_requested", "run_finish"]
+        ends_with = ["cancel_requested", "tool_call_done", "state_snapshot", "run_finish"]
+        assert types_of(said)[-4:] == ends_with
         assert [ticket.status for ticket in await run.tickets()] == [TicketStatus.VOID]
         assert texts_of(await run.log())[-1] == ("tool", INTERRUPTED)
         await next_message_is_taken(house, run)

@@ -48,7 +48,7 @@ async def test_the_answer_of_a_child_is_the_result_of_the_call(database_url: str
         lineage = (await child.now()).lineage
         assert (lineage.parent_run_id, lineage.root_run_id, lineage.depth) == (run.id, run.id, 1)
         assert texts_of(await child.log()) == [("user", "look it up"), ("assistant", "Blue.")]
-        result = of_type(said, "tool_call_resumed")[0]["result"]
+        result = of_type(said, "tool_call_resumed")[0]["result"]["data"]
         assert result["response"] == "Blue."
         assert result["status"] == "completed"
 
@@ -100,7 +100,7 @@ async def test_children_work_side_by_side(database_url: str) -> None:
         said = await run.ended()
         assert said[-1]["result"]["response"] == "Both agree."
         answers = {
-            event["target_id"]: event["result"]["response"]
+            event["target_id"]: event["result"]["data"]["response"]
             for event in of_type(said, "tool_call_resumed")
         }
         assert answers == {"c1": "Blue.", "c2": "Blue, too."}

@@ -88,10 +88,13 @@ async def test_a_run_may_be_cancelled_over_it(database_url: str) -> None:
         state = (await run.now()).state
         assert isinstance(state, Done)
         assert state.termination == Cancelled("nobody answered ticket 'perm_c1' in time")
-        assert types_of(said)[-4:] == [
+        assert types_of(said)[-7:] == [
             "ticket_expired",
             "ticket_expired",
             "cancel_requested",
+            "tool_call_done",
+            "tool_call_done",
+            "state_snapshot",
             "run_finish",
         ]
         assert {each.status for each in await run.tickets()} == {TicketStatus.EXPIRED}

@@ -30,9 +30,19 @@ from app.domain.tasks import TaskStatus
 from app.llm.scripted import Gate, Script, Turn, turn
 from app.storage import failed_errands, overdue_errands
 from tests.support.conditions import eventually
-from tests.support.families import Member, by_transcript, children_of, family, overdue, work_for
-from tests.support.house import ANN, Replica, Run, replica, texts_of
+from tests.support.families import (
+    Member,
+    by_transcript,
+    cautious,
+    children_of,
+    family,
+    family_of,
+    overdue,
+    work_for,
+)
+from tests.support.house import ANN, Replica, Run, of_type, replica, texts_of
 from tests.support.invariants import broken_invariants
+from tests.support.probes import Probe
 
 pytestmark = pytest.mark.anyio
 
@@ -242,6 +252,28 @@ async def test_a_child_that_cannot_be_cancelled_is_marked_for_whoever_executes_i
         assert code is Why.ERRAND_GIVEN_UP
         assert f"POST /v1/runs/{child.id}/cancel" in text
         assert (await child.ended())[-1]["termination"]["type"] == "cancelled"
+
+
+async def test_a_child_that_waits_and_cannot_be_cancelled_is_ended_by_a_worker(
+    database_url: str, planted: Callable[[str], None]
+) -> None:
+    probe = Probe()
+    catalog, script = family(boss=boss(), scout=cautious(probe))
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        [child] = await family_of(run, 1)
+        await child.finished()
+        await house.take_nothing_new()
+        planted("cancel")
+        assert (await run.cancel()).is_settled
+        await until_given_up(house, await the_only_one(house, ChildErrand.CANCEL))
+        assert (await child.now()).status is RunStatus.WAITING
+    async with replica(database_url, catalog, script) as other:
+        said = await other.same(child).ended()
+    assert said[-1]["termination"]["type"] == "cancelled"
+    assert len(of_type(said, "cancel_requested")) == 1
+    assert probe.handed == []
+    assert await broken_invariants(database_url) == {}
 
 
 async def test_messages_that_cannot_be_passed_on_stay_unread(database_url: str) -> None:

@@ -266,6 +266,7 @@ UNFENCED: Mapping[str, str] = {
             "overdue_errands.of_children",
             "runs.may_sweep",
             "runs.orphans",
+            "runs.resumed",
             "runs.unheard",
             "runs.unread",
             "runs.waiting_for_version",

@@ -9,7 +9,10 @@ from app.domain.ids import AgentId, CallId, ThreadId
 from app.domain.runs import Done
 from app.domain.terminations import Blocked
 from app.llm.scripted import Call, in_order, turn
+from app.runtime.handoff import ACTIVE_AGENT, agent_at_work
 from app.runtime.plugins import HandOff, HookView, Phase, Plugin, Request
+from app.storage import threads
+from tests.support.echo_backend import Echo
 from tests.support.house import Replica, Run, an_agent, joined, of_type, replica, texts_of
 from tests.support.probes import Probe
 
@@ -19,7 +22,7 @@ pytestmark = pytest.mark.anyio
 class Desk:
     """Two agents, of which the first gives to the second after its first step; both tell of it."""
 
-    def __init__(self, *, to: str = "expert") -> None:
+    def __init__(self, *, to: str | None = "expert") -> None:
         self.at_work: list[str] = []
         self.changes: list[str] = []
         self.probe, self.special = Probe(), Probe(name="special")
@@ -129,6 +132,100 @@ async def test_an_agent_that_is_not_there_ends_the_run_blocked(database_url: str
     assert state.termination == Blocked("handoff resolve failed: there is no agent 'nobody'")
     assert of_type(said, "run_finish")[0]["termination"]["type"] == "blocked"
     assert texts_of(log)[-1] == ("tool", "probe did it")
+
+
+async def _agent_of_thread(run: Run) -> AgentId | None:
+    """The agent that the thread's state names."""
+    async with run.replica.database.reading() as connection:
+        state = await threads.state(connection, run.record.tenant, run.thread_id)
+    found = agent_at_work(state)
+    return None if found is None else found[0]
+
+
+async def test_after_a_hand_off_to_no_agent_the_thread_has_the_agent_before(
+    database_url: str,
+) -> None:
+    desk = Desk(to="nobody")
+    script = in_order(turn(desk.probe.call("c1")), turn("the clerk again"))
+    async with replica(database_url, desk.catalog, script) as house:
+        first = await house.start()
+        await first.finished()
+        assert await _agent_of_thread(first) is None
+        second = await _start(house, "", first.thread_id)
+        await second.finished()
+        assert (await second.now()).agent_id == "clerk"
+
+
+async def test_after_a_hand_off_to_a_remote_agent_the_thread_has_the_agent_before(
+    database_url: str,
+) -> None:
+    echo = Echo()
+    [remote] = echo.catalog.agents
+    desk = Desk(to=remote)
+    script = in_order(turn(desk.probe.call("c1")), turn("the clerk again"))
+    catalog = joined(desk.catalog, echo.catalog)
+    async with replica(database_url, catalog, script, backends=echo.backends) as house:
+        house.starts_with = AgentId("clerk")
+        first = await house.start()
+        await first.finished()
+        state = (await first.now()).state
+        assert isinstance(state, Done)
+        assert isinstance(state.termination, Blocked)
+        second = await _start(house, "", first.thread_id)
+        await second.finished()
+        assert (await second.now()).agent_id == "clerk"
+    assert echo.turns == []
+
+
+async def test_a_failed_hand_off_leaves_the_thread_with_the_agent_that_took_over_before(
+    database_url: str,
+) -> None:
+    desk = Desk()
+    special = Call(tool="special", id=CallId("c2"))
+    lost = an_agent(
+        desk.special.tool, id="expert", plugins=[desk._plugin("expert_watch", "nobody")]
+    )
+    catalog = joined(desk.catalog, lost)
+    script = in_order(turn(desk.probe.call("c1")), turn(special), turn("the expert again"))
+    async with replica(database_url, catalog, script) as house:
+        first = await house.start()
+        await first.finished()
+        assert await _agent_of_thread(first) == "expert"
+        second = await _start(house, "", first.thread_id)
+        await second.finished()
+        assert (await second.now()).agent_id == "expert"
+
+
+async def test_after_a_run_of_a_remote_agent_the_thread_has_that_agent(database_url: str) -> None:
+    """Also where an earlier run of the thread was handed to another one."""
+    echo, desk = Echo(), Desk()
+    script = in_order(turn(desk.probe.call("c1")), turn("by the expert"))
+    catalog = joined(desk.catalog, echo.catalog)
+    async with replica(database_url, catalog, script, backends=echo.backends) as house:
+        first = await house.start()
+        await first.finished()
+        for named in ("remote", ""):
+            house.starts_with = AgentId(named)
+            run = await house.start("say hello", thread_id=first.thread_id)
+            await run.finished()
+            assert (await run.now()).agent_id == "remote"
+
+
+async def test_a_request_left_in_the_thread_by_an_older_release_names_no_agent(
+    database_url: str,
+) -> None:
+    desk = Desk(to=None)
+    script = in_order(turn("one"), turn("two"))
+    async with replica(database_url, desk.catalog, script) as house:
+        first = await house.start()
+        await first.finished()
+        async with house.database.transaction() as connection:
+            left = {ACTIVE_AGENT.name: {"agent_id": "nobody"}}
+            await threads.change(connection, first.record.tenant, first.thread_id, {"state": left})
+        second = await _start(house, "", first.thread_id)
+        await second.finished()
+        assert (await second.now()).agent_id == "clerk"
+        assert await _agent_of_thread(second) == "clerk"
 
 
 async def test_a_model_hands_off_by_a_tool(database_url: str) -> None:

@@ -289,7 +289,7 @@ async def test_agents_tell_whom_they_work_with_and_no_secret(
     assert all(agents["boss"]["capabilities"].values())
     assert agents["far"]["capabilities"] == {
         "cancellation": "remote_abort",
-        "decisions": False,
+        "decisions": True,
         "overrides": False,
         "frontend_tools": False,
         "limits": False,

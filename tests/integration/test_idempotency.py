@@ -156,6 +156,29 @@ async def test_a_repeated_cancel_may_wait_for_its_settling(client: Client) -> No
     assert (again.status_code, again.json()["outcome"]) == (200, "cancelled")
 
 
+async def test_a_pause_and_a_resume_sent_twice_are_answered_the_same(client: Client) -> None:
+    started = await client.start("quick", APPROVAL)
+    await client.settled(started["run_id"])
+    path = f"/v1/runs/{started['run_id']}"
+    paused = await post(client, f"{path}/pause", {"reason": "look"}, "pause")
+    assert (paused.status_code, paused.json()["pause"]["reason"]) == (200, "look")
+    resumed = await post(client, f"{path}/resume", None, "resume")
+    assert (resumed.status_code, resumed.json()["pause"]) == (200, None)
+    assert_replayed(await post(client, f"{path}/pause", {"reason": "look"}, "pause"), paused)
+    assert_replayed(await post(client, f"{path}/resume", None, "resume"), resumed)
+    assert (await client.run(started["run_id"]))["pause"] is None
+
+
+async def test_a_repeated_pause_may_wait_for_its_settling(client: Client) -> None:
+    started = await client.start("talker", "word " * 60)
+    path = f"/v1/runs/{started['run_id']}/pause"
+    first = await post(client, path, {}, "wait for the pause")
+    assert (first.status_code, first.json()["status"]) == (202, "running")
+    again = await post(client, f"{path}?wait=20", {}, "wait for the pause")
+    assert again.status_code == 200
+    assert again.json()["status"] == "done", "its only step was its last"
+
+
 # --- what a key belongs to ------------------------------------------------------------------------
 
 

@@ -37,7 +37,7 @@ async def test_a_remote_agents_answer_is_the_result_of_the_call(database_url: st
     async with replica(database_url, catalog, script, backends=echo.backends) as house:
         run = await house.start()
         said = await run.ended()
-        assert of_type(said, "tool_call_resumed")[0]["result"]["response"] == "hello "
+        assert of_type(said, "tool_call_resumed")[0]["result"]["data"]["response"] == "hello "
         assert said[-1]["result"]["response"] == "Thanks."
     assert len(echo.turns) == 1
 
@@ -58,7 +58,7 @@ async def test_what_a_remote_child_asks_shows_on_its_parent_and_its_answer_goes_
         assert [each["id"] for each in shown["tickets_of_children"]] == [asked.key]
         await child.decide(asked.ticket_id, "respond", result="the red one")
         said = await run.ended()
-    result = of_type(said, "tool_call_resumed")[0]["result"]
+    result = of_type(said, "tool_call_resumed")[0]["result"]["data"]
     assert result["response"] == "you answered: the red one"
 
 

@@ -11,7 +11,7 @@ from app.domain.backends import OUTPUT_KEY
 from app.domain.errors import Invalid
 from app.domain.inference import InferenceOptions
 from app.domain.json_values import JsonObject
-from app.domain.runs import Done, Waiting, WaitingReason
+from app.domain.runs import Created, Done, Waiting, WaitingReason
 from app.domain.terminations import Cancelled, Failed, NaturalEnd, Stopped, Termination
 from app.domain.tickets import TicketKind, TicketStatus
 from app.llm.scripted import in_order
@@ -248,6 +248,32 @@ async def test_whoever_takes_over_joins_the_turn_that_was_accepted(database_url:
         assert [turn.joins for turn in echo.turns] == [False, True]
         assert len({turn.key for turn in echo.turns}) == 1
         assert len(of_type(said, "run_start")) == 1
+
+
+async def test_a_run_that_a_remote_executes_is_paused_only_while_it_waits(
+    database_url: str,
+) -> None:
+    echo = Echo()
+    async with house(database_url, echo) as there:
+        run = await there.start("hang")
+        await echo.hanging.wait()
+        with pytest.raises(Invalid) as refused:
+            await run.pause()
+        assert refused.value.code == "backend_unsupported"
+        assert refused.value.facts == {"features": ["pause"]}
+        assert (await run.now()).pause is None
+        behind = await there.start("say hello", thread_id=run.thread_id)
+        assert (await behind.pause()).is_settled
+        echo.released.set()
+        await run.ended()
+        assert (await behind.now()).state == Created(admitted=True)
+        await behind.resume()
+        assert await _end_of_when_done(behind) == NaturalEnd()
+
+
+async def _end_of_when_done(run: Run) -> Termination:
+    await run.ended()
+    return await _end_of(run)
 
 
 async def test_what_a_backend_lacks_is_refused_before_anything_is_written(

@@ -140,6 +140,58 @@ async def test_a_remote_turn_outlives_the_server_that_follows_it(
     assert len((await far.seen())["turns"]) == 1
 
 
+async def test_a_message_that_answers_a_remote_is_sent_once(
+    here: tuple[Deployment, Deployment],
+) -> None:
+    async with here[0].server.client() as client:
+        run = await client.settled((await client.start("far", "ask which one?"))["run_id"])
+        message = {"role": "user", "content": "the red one"}
+        body = {"messages": [message], "mode": "resume_open_run"}
+        await client.post(f"/v1/runs/{run['run_id']}/inputs", body, status=202)
+        done = await ended(client, run["run_id"])
+        log = (await client.get(f"/v1/threads/{run['thread_id']}/messages"))["items"]
+    assert done["final_output"] == "you answered: the red one"
+    assert [each["role"] for each in log] == ["user", "assistant", "user", "assistant"]
+
+
+async def test_what_a_remote_streamed_before_a_cancel_is_in_the_log(
+    here: tuple[Deployment, Deployment],
+) -> None:
+    async with here[0].server.client() as client:
+        run = await client.start("far", "hang")
+        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+            await stream.until("text_delta")
+            await client.post(f"/v1/runs/{run['run_id']}/cancel", status=202)
+            await stream.rest()
+        done = await ended(client, run["run_id"])
+        log = (await client.get(f"/v1/threads/{run['thread_id']}/messages"))["items"]
+    assert (done["outcome"], done["final_output"]) == ("cancelled", "still ")
+    assert [(each["role"], each["cut_short"]) for each in log] == [
+        ("user", None),
+        ("assistant", "cancelled"),
+    ]
+
+
+async def test_what_a_remote_streamed_is_voided_by_a_cancel_after_its_server_is_lost(
+    here: tuple[Deployment, Deployment],
+) -> None:
+    first, second = here
+    async with first.server.client() as client:
+        run = await client.start("far", "hang")
+        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+            await stream.until("text_delta")
+    await first.kill()
+    async with second.server.client() as client:
+        await client.post(f"/v1/runs/{run['run_id']}/cancel", status=202)
+        done = await ended(client, run["run_id"])
+        said = await client.log(f"/v1/runs/{run['run_id']}")
+        log = (await client.get(f"/v1/threads/{run['thread_id']}/messages"))["items"]
+    kinds = [event["event_type"] for event in said]
+    assert done["outcome"] == "cancelled"
+    assert kinds.index("stream_reset") > kinds.index("text_delta")
+    assert [each["role"] for each in log] == ["user"]
+
+
 async def test_a_remote_that_is_stopped_for_a_while_isnt_asked_again(
     here: tuple[Deployment, Deployment], far: A2AServer, elsewhere: Deployment
 ) -> None:

@@ -38,6 +38,7 @@ from app.domain.ids import AgentId
 
 ECHO = Capabilities(
     cancellation=Cancellation.REMOTE_ABORT,
+    decisions=True,
     continuation=Continuation.REMOTE_STATE,
     waits=Waits.INPUT_AND_AUTH,
     transcript=Transcript.INCREMENTAL_USER_MESSAGES,

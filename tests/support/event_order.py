@@ -4,7 +4,8 @@ Numbers: within a thread 1, 2, 3 …; on a run's stream the same numbers, growin
 `run_start` first, exactly one `run_finish`, last; steps never interleave, are counted without gap and
 end with the state; for one call start < delta* < ready < done | resumed; all `ready` of a step before
 its `inference_complete`, and that before any `done`; results in the order of their calls, questions
-likewise. Control events may stand anywhere, and so may activity of background tasks, which has no step.
+likewise. Before each end, of a run at work or of an idle one: a result for each call, then a state whose
+lifecycle is done. Control events may stand anywhere, and so may activity of background tasks, which has no step.
 """
 
 from collections import defaultdict
@@ -13,6 +14,7 @@ from enum import Enum, auto
 from typing import Any, TypeAlias
 
 from app.domain.control_events import CONTROL_EVENTS
+from app.domain.runs import LIFECYCLE
 from app.domain.tool_calls import INTERRUPTED
 
 Event: TypeAlias = Mapping[str, Any]
@@ -28,8 +30,9 @@ _OF_A_STEP = {
     "inference_complete",
     "step_end",
 }
-_UNCOUNTED_ENDS = {"agent_version_unavailable", "limit_reached"}
+_UNCOUNTED_ENDS = {"agent_version_unavailable", "limit_reached", "manual_pause"}
 """Why a run may wait that leaves a step to be begun again under its number."""
+_OF_AN_IDLE_END = {"tool_call_done", "state_snapshot", "run_finish"}
 
 
 def check_thread(events: Sequence[Event]) -> None:
@@ -105,11 +108,15 @@ class _RunOrder:
         self._is_stateless = False
         self._inferred = False
         self._cancel_wished = False
+        self._is_paused = False
+        self._steps_since_pause = 0
+        self._waits_for_resume = False
         self._is_unsettled = False
         self._calls: dict[str, _Call] = {}
         self._asked: list[str] = []
         self._newest: dict[bool, int] = {}
         self._tickets: dict[str, str] = {}
+        self._lifecycle: Mapping[str, Any] = {}
         self._last = ""
 
     def hear(self, event: Event) -> None:
@@ -121,12 +128,11 @@ class _RunOrder:
             return
         if kind == "activity_snapshot" and "step" not in event:
             return
-        if kind == "run_finish" and self._phase is _Phase.AT_REST:
-            assert self._cancel_wished, "run_finish without activation"
-            assert event["termination"]["type"] == "cancelled", "only a cancel ends a run at rest"
-            self._phase = _Phase.OVER
+        if self._phase is _Phase.AT_REST and kind in _OF_AN_IDLE_END:
+            self._idle_end(kind, event)
             return
         if kind == "run_start":
+            assert not self._waits_for_resume, "a paused run was executed"
             assert self._phase is _Phase.AT_REST, "run_start within an activation"
             self._phase = _Phase.ACTIVE
         assert self._phase is _Phase.ACTIVE, f"{kind} outside an activation"
@@ -142,6 +148,35 @@ class _RunOrder:
             handle(event)
         self._last = kind
 
+    def _idle_end(self, kind: str, event: Event) -> None:
+        """A run that nothing executes ends as one at work: its calls, its state, its finish."""
+        assert self._cancel_wished, f"{kind} without activation"
+        assert "step" not in event, "a step that nothing executes"
+        match kind:
+            case "tool_call_done":
+                assert self._last != "state_snapshot", "a call's result after the state"
+                assert event["outcome"] != "suspended", "suspended, and the run ends"
+                assert self._calls.get(event["id"]) in (_Call.READY, _Call.SUSPENDED), "whose?"
+                self._calls[event["id"]] = _Call.OVER
+            case "state_snapshot":
+                self._state_snapshot(event)
+            case _:
+                assert event["termination"]["type"] == "cancelled", "only a cancel ends an idle run"
+                self._end(event)
+                self._phase = _Phase.OVER
+        self._last = kind
+
+    def _end(self, event: Event) -> None:
+        """What holds before each end, whoever makes it."""
+        assert self._last == "state_snapshot", "no state before the finish"
+        assert self._lifecycle.get("run_id") == event["run_id"], "the state of another run"
+        assert self._lifecycle.get("status") == "done", "ends, and its state says otherwise"
+        left = {_Call.SUSPENDED, _Call.READY} if self._inferred else {_Call.SUSPENDED}
+        unsettled = [id for id, stage in self._calls.items() if stage in left]
+        assert not unsettled, f"calls without a result: {unsettled}"
+        result = event["result"]
+        assert {"response", "status", "status_reason"} <= result.keys(), "what result?"
+
     # --- control ----------------------------------------------------------------------------------
 
     def _control(self, kind: str, event: Event) -> None:
@@ -151,6 +186,14 @@ class _RunOrder:
             case "cancel_requested":
                 assert not self._cancel_wished, "a second wish to cancel"
                 self._cancel_wished = True
+                self._waits_for_resume = False
+            case "pause_requested":
+                assert not self._is_paused, "a second pause"
+                self._is_paused = True
+                self._steps_since_pause = 0
+            case "pause_ended":
+                assert self._is_paused, "a pause ended that wasn't there"
+                self._is_paused = self._waits_for_resume = False
             case "ticket_opened":
                 ticket = event["ticket"]
                 assert ticket["id"] not in self._tickets, "a ticket opened twice"
@@ -175,8 +218,12 @@ class _RunOrder:
         assert self._step is None, "run_finish within a step"
         waiting = event.get("waiting")
         suspended = event["termination"]["type"] == "suspended"
+        if not suspended:
+            self._end(event)
         assert suspended == (waiting is not None), "what finish?"
         assert suspended or event.get("result") is not None, "an end without a result"
+        if waiting is not None and waiting["reason"] == "manual_pause":
+            assert self._is_paused, "paused without a request"
         rests_for = set() if waiting is None else {waiting.get("reason"), waiting.get("message")}
         if "agent_version_unavailable" not in rests_for:
             assert self._last == "state_snapshot", "no state before the finish"
@@ -189,14 +236,20 @@ class _RunOrder:
             still_open = {id for id, status in self._tickets.items() if status == "open"}
             # An answer that came before the finish was numbered first, and is seen before it.
             assert {ticket["id"] for ticket in waiting["tickets"]} == still_open, "which tickets?"
+        self._waits_for_resume = self._is_paused and not self._cancel_wished
         self._phase = _Phase.AT_REST if suspended else _Phase.OVER
         self._is_stateless = False
+
+    def _state_snapshot(self, event: Event) -> None:
+        self._lifecycle = event["snapshot"]["extensions"].get(LIFECYCLE, {})
 
     def _step_start(self, event: Event) -> None:
         assert self._step is None, "a step within a step"
         number = event["step"]
         again = self._may_repeat and number == self._completed
         assert number == self._completed + 1 or again, f"step {number} after {self._completed}"
+        self._steps_since_pause += self._is_paused
+        assert self._steps_since_pause <= 1, "a paused run went beyond a step border"
         self._step = number
         self._inferred = again and bool(self._calls)
         assert again or not self._is_unsettled, "a call without result"

@@ -19,10 +19,12 @@ from app.control.decide import Decided
 from app.control.desk import Desk, Limits
 from app.control.errands import run_errand
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
+from app.control.pause import PauseAnswer, Unpaused
+from app.control.pause import pause as pause_run
 from app.dispatch.bench import Workbench
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.deafness import Deafness
-from app.dispatch.launch import decide_and_resume, start_run
+from app.dispatch.launch import decide_and_resume, resume_run, start_run
 from app.dispatch.liveness import Liveness
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.remote_looks import RemoteLooks
@@ -417,6 +419,12 @@ class Run:
 
     async def cancel(self, reason: str | None = None) -> CancelAnswer:
         return await cancel(self.replica.desk, ANN, self.id, reason=reason)
+
+    async def pause(self, reason: str | None = None) -> PauseAnswer:
+        return await pause_run(self.replica.desk, ANN, self.id, reason=reason)
+
+    async def resume(self) -> Unpaused:
+        return await resume_run(self.replica.desk, self.replica.worker, ANN, self.id)
 
 
 def decision(

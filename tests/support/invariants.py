@@ -51,6 +51,16 @@ _BROKEN = {
             SELECT e.event_type || (e.body::jsonb #>> '{termination,type}') FROM events e
             WHERE e.tenant = r.tenant AND e.run_id = r.id ORDER BY e.seq DESC LIMIT 1
         ) IS DISTINCT FROM 'run_finish' || (r.termination ->> 'type')""",
+    "a done run's state doesn't say that it is done": """
+        SELECT r.id::text FROM runs r WHERE r.status = 'done' AND r.state #>>
+            '{extensions,__runtime.run_lifecycle,status}' IS DISTINCT FROM 'done'""",
+    "a done run has said another answer than its last words": """
+        SELECT r.id::text FROM runs r WHERE r.status = 'done' AND coalesce(r.final_output, '')
+            IS DISTINCT FROM (SELECT e.body::jsonb #>> '{result,response}' FROM events e
+            WHERE e.tenant = r.tenant AND e.run_id = r.id ORDER BY e.seq DESC LIMIT 1)""",
+    "hooks are owed to a run that isn't done": """
+        SELECT p.run_id::text FROM pending_run_ends p JOIN runs r
+            ON r.tenant = p.tenant AND r.id = p.run_id WHERE r.status <> 'done'""",
     "a run's input isn't where it says": """
         SELECT r.id::text FROM runs r WHERE r.input_ids <> coalesce((
             SELECT array_agg(m.message_id ORDER BY m.seq) FROM messages m

@@ -5,23 +5,22 @@ does what the real ones do is itself under test.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.clock import new_id
 from app.dispatch.bench import ClaimedRun
 from app.domain.agents import AgentSpec
-from app.domain.checkpoints import materialize_output
+from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Saved
 from app.domain.control_events import CancelRequested, InputDelivered, RunCreated, TicketDecided
 from app.domain.decisions import Answer, Decision, derived_decision_id
 from app.domain.errors import InferenceFailed
-from app.domain.events import RunFinish, RunStart
+from app.domain.events import RunStart
 from app.domain.identity import run_identity
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text
 from app.domain.principals import DEFAULT_TENANT
 from app.domain.runs import (
     Created,
-    Done,
     Lineage,
     MessageInput,
     MessageOutput,
@@ -32,13 +31,13 @@ from app.domain.runs import (
     Waiting,
 )
 from app.domain.tasks import TaskStatus
-from app.domain.terminations import Cancelled, status_reason, termination_to_json
+from app.domain.terminations import Cancelled
 from app.domain.tickets import Ticket, TicketStatus
-from app.domain.tool_calls import INTERRUPTED, CallState, ToolResult
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.context import ActiveRun, Start
 from app.runtime.endings import Ending, HandedOver, fail
+from app.runtime.idle_end import IdleRun, end_idle_run
 from app.runtime.loop import advance
 from tests.support.memory_rows import MemoryRows
 from tests.support.memory_voice import MemoryVoice
@@ -171,37 +170,23 @@ class MemoryHouse(MemoryRows):
             self.record = replace(record, cancel_requested_at=self.clock.now())
             self.say(CancelRequested(SUBJECT, reason))
         if isinstance(record.state, Created | Waiting):
-            self._end_at_rest(reason)
+            await self._end_idle(reason)
 
-    def _end_at_rest(self, reason: str | None) -> None:
-        record, termination = self.record, Cancelled(reason)
-        kept = sorted(self.calls.values(), key=lambda each: each[0].position)
-        left = [state for state, _ in kept if not state.is_answered]
-        first = len(self.log) + 1
-        answers = [
-            LoggedMessage(first + place, _interrupted(state)) for place, state in enumerate(left)
-        ]
-        made = materialize_output(
-            answers,
-            run_id=record.id,
-            input=record.input,
-            previous=record.output,
-            step_count=record.steps,
+    async def _end_idle(self, reason: str | None) -> None:
+        calls = sorted(self.calls.values(), key=lambda each: each[0].position)
+        own = [one for one in self.log if one.message.run_id == self.record.id]
+        spoken = [one for one in own if one.message.role is Role.ASSISTANT and one.message.text]
+        self.inputs = []
+        idle = IdleRun(
+            record=self.record,
+            next_seq=len(self.log) + 1,
+            last_words=spoken[-1] if spoken else None,
+            thread_state=self.thread_state,
+            clock=self.clock,
+            calls=[state for state, _ in calls],
+            answered=[one.key for one in self.unsettled() if one.decision is not None],
         )
-        self.append([entry.message for entry in made.messages])
-        self.calls, self.inputs = {}, []
-        self.mark_applied([one.key for one in self.unsettled() if one.decision is not None])
-        self.void_open()
-        self.record = replace(
-            self.record,
-            state=Done(termination, self.clock.now()),
-            output=made.output,
-            losses=0,
-            run_state=record.run_state or {},
-        )
-        result = {"response": "", "status": "done", "status_reason": status_reason(termination)}
-        finish = RunFinish(run_identity(record), termination_to_json(termination), result)
-        self.say(finish)
+        await end_idle_run(idle, _ByCommand(self), Cancelled(reason))
 
     # --- executing ------------------------------------------------------------------------------
 
@@ -255,6 +240,16 @@ class MemoryHouse(MemoryRows):
         return ending
 
 
-def _interrupted(state: CallState) -> Message:
-    result = ToolResult.error(state.call.name, INTERRUPTED)
-    return result.as_message(MessageId(new_id()), state.call.id, state.run_with)
+@dataclass(frozen=True, slots=True)
+class _ByCommand:
+    """Writes an end while no worker executes the run."""
+
+    rows: MemoryRows
+
+    async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
+        record = self.rows.record
+        assert record.attempt == checkpoint.attempt
+        assert isinstance(record.state, Created | Waiting)
+        self.rows.write(checkpoint)
+        self.rows.log_events(checkpoint.said)
+        return Saved()

@@ -52,6 +52,7 @@ class MemoryRows:
             usage=checkpoint.usage,
             run_state=checkpoint.run_state,
             output=checkpoint.output,
+            input=checkpoint.inferred_input or self.record.input,
         )
         if isinstance(state, Done):
             self.void_open()

@@ -111,6 +111,9 @@ async def claim(
         )
         if row is None or not row["admitted"] or row["status"] == "done":
             return None
+        is_held = row["pause_requested_at"] is not None and row["cancel_requested_at"] is None
+        if is_held and row["status"] != "running":
+            return None
         if row["owner"] is not None and await connection.fetchval(
             "SELECT extract(epoch FROM now() - heartbeat_at) < $2 FROM workers WHERE id = $1",
             *(row["owner"], TIMEOUT),
@@ -197,5 +200,5 @@ async def checkpoint(
                 await checkpoints.silence(connection, one)
             said = [(one.run_id, entry) for entry in entries]
             first = await events.log(connection, one.tenant, one.thread_id, said, at)
-            written[index] = Written(first, saved.unread_inputs, saved.open_tasks)
+            written[index] = Written(first, saved.unread_inputs, saved.open_tasks, saved.is_paused)
     return written

@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.domain.checkpoints import materialize_output
+from app.domain.identity import waits_since
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Role, message_to_json
-from app.domain.runs import Created, Done, MessageOutput, Running, RunRecord, Waiting
+from app.domain.runs import LIFECYCLE, Created, Done, MessageOutput, Running, RunRecord, Waiting
 from app.domain.terminations import termination_to_json
 from app.domain.tickets import Ticket, TicketStatus, ticket_order, ticket_to_json, waiting_to_json
 from app.domain.tool_calls import CallState
@@ -92,13 +93,28 @@ def _check_end(rows: Rows) -> None:
             still_open = [
                 one for one in waiting["tickets"] if one["id"] in _keys(rows.open_tickets)
             ]
-            at_rest = waiting_to_json(reason, message, rows.open_tickets, record.dispatch_id)
+            at_rest = waiting_to_json(reason, message, rows.open_tickets, waits_since(record))
             assert still_open == at_rest["tickets"], "waits for other tickets than it said"
-        case Done(termination):
+        case Done(termination, _, final_output):
             finish = said[-1]
             assert finish["event_type"] == "run_finish", "done without a finish"
             assert finish["termination"] == termination_to_json(termination), "another end"
             assert finish["result"]["status"] == "done"
+            _check_last_words(rows, finish, final_output)
+
+
+def _check_last_words(rows: Rows, finish: Event, final_output: str | None) -> None:
+    """A done run's answer is the last text of the assistant in it, and its state says that it is done."""
+    texts = [
+        entry.message.text
+        for entry in rows.log
+        if entry.message.run_id == rows.record.id and entry.message.role is Role.ASSISTANT
+    ]
+    spoken = next((text for text in reversed(texts) if text), "")
+    assert finish["result"]["response"] == spoken, "another response than the last words"
+    assert final_output == (spoken or None), "another output than the last words"
+    extensions = (rows.record.run_state or {}).get("extensions", {})
+    assert extensions[LIFECYCLE]["status"] == "done", "done, and its state says otherwise"
 
 
 def _keys(tickets: Sequence[Ticket]) -> set[str]:

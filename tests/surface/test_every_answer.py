@@ -17,7 +17,7 @@ from app.transport.refusals import CODES
 from tests.support.databases import Databases
 from tests.support.problems import the_problem
 from tests.support.routes import Route
-from tests.surface import crowds, inputs, stopping, successes, unread  # noqa: F401  they fill the registry
+from tests.surface import crowds, inputs, pausing, stopping, successes, unread  # noqa: F401  they fill the registry
 from tests.surface.document import Declared, declared
 from tests.surface.everywhere import EVERYWHERE
 from tests.surface.scenarios import SCENARIOS
@@ -42,7 +42,9 @@ PROMISED = {
     "POST /v1/runs/{run_id}/decision": "ticket_not_found ticket_already_decided ticket_expired "
     "approver_not_allowed response_schema_violation arguments_invalid",
     "POST /v1/runs/{run_id}/cancel": "run_not_found",
-    "POST /v1/runs/{run_id}/inputs": "run_not_found not_steerable run_finished",
+    "POST /v1/runs/{run_id}/pause": "run_not_found run_finished backend_unsupported",
+    "POST /v1/runs/{run_id}/resume": "run_not_found run_finished",
+    "POST /v1/runs/{run_id}/inputs": "run_not_found not_steerable run_finished run_paused",
     "POST /v1/threads/{thread_id}/messages": "thread_not_found not_steerable",
     "GET /v1/threads/{thread_id}/inputs": "thread_not_found",
     "GET /v1/threads/{thread_id}/inputs/{input_id}": "thread_not_found input_not_found",

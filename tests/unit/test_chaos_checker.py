@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.runs import LIFECYCLE
 from tests.journeys.chaos.checker import check
 from tests.journeys.chaos.history import NOT_OURS, Frame, Hearing, History, Kind, Operation
 from tests.journeys.chaos.plan import Break, plan
@@ -13,6 +14,8 @@ from tests.journeys.chaos.truth import Row, Truth
 
 RUN, THREAD, OTHER = "the run", "the thread", "another run"
 NATURAL = {"type": "natural_end"}
+RESULT = {"response": "It is done.", "status": "done", "status_reason": "natural"}
+DONE = {"run_id": RUN, "status": "done"}
 
 
 @dataclass
@@ -49,10 +52,10 @@ def log() -> list[Row]:
         event(4, "text_delta", 1, delta="It is "),
         event(5, "text_delta", 1, delta="done."),
         event(6, "inference_complete", 1),
-        event(7, "state_snapshot", 1),
+        event(7, "state_snapshot", 1, snapshot={"extensions": {}}),
         event(8, "step_end", 1),
-        event(9, "state_snapshot"),
-        event(10, "run_finish", termination=NATURAL, result={}),
+        event(9, "state_snapshot", snapshot={"extensions": {LIFECYCLE: DONE}}),
+        event(10, "run_finish", termination=NATURAL, result=RESULT),
     ]
 
 
@@ -74,6 +77,8 @@ def sound() -> Trial:
                 Kind.DECIDE, 200, {"decisions": [answer]}, {"results": [{"decision_id": "d"}]}
             ),
             operation(Kind.CANCEL, 200, {}, {"run_id": RUN, "status": "done"}),
+            operation(Kind.PAUSE, 200, {}, {"run_id": RUN, "status": "done", "pause": None}),
+            operation(Kind.RESUME, 200, {}, {"run_id": RUN, "status": "done", "pause": None}),
         ],
         hearings=[
             Hearing(path=f"/v1/runs/{RUN}", frames=heard, connections=2, ended=True),
@@ -253,6 +258,30 @@ def loses_a_wish(trial: Trial) -> None:
 # --- tools ----------------------------------------------------------------------------------------
 
 
+def of_pause(trial: Trial, status: int, said: Row) -> None:
+    said = {"run_id": RUN, "pause": None, "status": "waiting", **said}
+    trial.history.operations.append(operation(Kind.PAUSE, status, {}, said, "p2.1"))
+
+
+def loses_a_pause(trial: Trial) -> None:
+    of_pause(trial, 202, {"pause": {"reason": "p2.1"}})
+
+
+def pauses_twice(trial: Trial) -> None:
+    of_pause(trial, 202, {})
+    again = [event(seq, "pause_requested", reason="p2.1") for seq in (11, 12)]
+    trial.rows(events=[*trial.truth.events, *again])
+
+
+def executes_though_paused(trial: Trial) -> None:
+    of_pause(trial, 200, {"status": "running"})
+
+
+def resumes_nothing(trial: Trial) -> None:
+    said = {"run_id": RUN, "pause": {"reason": "p2.1"}, "status": "waiting"}
+    trial.history.operations.append(operation(Kind.RESUME, 200, {}, said, "p2.2"))
+
+
 def pays_twice(trial: Trial) -> None:
     trial.rows(effects=[effect(), effect()])
 
@@ -316,6 +345,10 @@ def breaks_a_row(trial: Trial) -> None:
         (forgets_a_decision, "a decision is never used"),
         (leaves_a_ticket_open, "a run ends with a ticket open"),
         (loses_a_wish, "a wish to cancel is lost"),
+        (loses_a_pause, "a pause is lost"),
+        (pauses_twice, "a pause is requested twice"),
+        (executes_though_paused, "a pause is settled that isn't"),
+        (resumes_nothing, "a resume leaves a pause"),
         (pays_twice, "a side effect happens more often than was allowed"),
         (pays_unasked, "a side effect happens more often than was allowed"),
         (pays_under_another_key, "a call has two keys"),

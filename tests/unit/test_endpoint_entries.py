@@ -97,3 +97,14 @@ def test_what_a_delegate_lacks_is_said_when_the_file_is_read(tmp_path: Path) -> 
     [line] = str(refused.value).splitlines()
     assert "agents.boss.delegates[0]: agent 'far' backend does not support: continuation" in line
     assert AgentId("boss") in load_catalog(file, endpoints=Echo().backends).agents
+
+
+def test_a_hand_off_to_a_remote_agent_is_refused_when_the_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "agents.toml"
+    file.write_text(f'{_BOSS}handoffs = ["far"]\n')
+    with pytest.raises(ConfigurationError) as refused:
+        load_catalog(file, endpoints=Echo().backends)
+    assert str(refused.value) == (
+        f"{file}: agents.boss.handoffs[0]: agent 'far' is executed by a remote server and can't take"
+        " over a run; name it in delegates instead"
+    )

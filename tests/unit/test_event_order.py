@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from app.domain.runs import LIFECYCLE
 from tests.support.event_order import Event, check_heard, check_run, check_thread
 
+RESULT = {"response": "", "status": "done", "status_reason": "natural"}
 START = ["run_created", "run_start"]
 STEP_1 = [
     "step_start 1",
@@ -19,10 +21,13 @@ DONE_1 = ["tool_call_done 1 c1", "state_snapshot 1", "step_end 1"]
 STEP_2 = ["step_start 2", "text_delta 2", "inference_complete 2", "state_snapshot 2", "step_end 2"]
 FINISH = ["state_snapshot", "run_finish"]
 ASKED_1 = ["tool_call_done 1 c1 suspended", "ticket_opened c1", "state_snapshot 1", "step_end 1"]
+PAUSED = ["state_snapshot", "run_finish suspended paused"]
 SUSPENDED = ["state_snapshot", "run_finish suspended c1"]
 TWO_CALLS = [*STEP_1[:-1], "tool_call_start 1 c2", "tool_call_ready 1 c2", STEP_1[-1]]
 WHOLE = [*START, *STEP_1, *DONE_1, *STEP_2, *FINISH]
 WAITS = [*START, *STEP_1, *ASKED_1, *SUSPENDED]
+LEFT_OPEN = [*START, *STEP_1, "step_end 1", "run_finish suspended no_agent"]
+IDLE_END = ["state_snapshot", "run_finish cancelled"]
 RESUMED = [*WAITS, "ticket_decided c1", "run_start", "tool_call_resumed c1", *STEP_2, *FINISH]
 
 
@@ -42,9 +47,14 @@ def _event(seq: int, kind: str, *rest: str) -> Event:
             waiting = {"reason": "tool_permission", "tickets": [{"id": word} for word in words]}
             if words == ["no_agent"]:
                 waiting = {"reason": "agent_version_unavailable", "tickets": []}
+            if words == ["paused"]:
+                waiting = {"reason": "manual_pause", "tickets": []}
             return {**event, "termination": {"type": "suspended"}, "waiting": waiting}
         case "run_finish":
-            return {**event, "termination": {"type": name or "natural_end"}, "result": {}}
+            return {**event, "termination": {"type": name or "natural_end"}, "result": RESULT}
+        case "state_snapshot":
+            lifecycle = {"run_id": "r", "status": name or "done"}
+            return {**event, "snapshot": {"extensions": {LIFECYCLE: lifecycle}}}
         case "tool_call_done":
             return {**event, "id": name, "outcome": words[0] if words else "succeeded"}
         case "tool_call_resumed":
@@ -63,8 +73,15 @@ def _event(seq: int, kind: str, *rest: str) -> Event:
         WAITS,
         RESUMED,
         [*START, "step_start 1", "text_delta 1", "stream_reset 1", *STEP_1[1:], *DONE_1, *FINISH],
-        ["run_created", "cancel_requested", "run_finish cancelled"],
-        [*WAITS, "cancel_requested", "run_finish cancelled"],
+        ["run_created", "cancel_requested", *IDLE_END],
+        [*WAITS, "cancel_requested", "tool_call_done c1 failed", *IDLE_END],
+        [*LEFT_OPEN, "cancel_requested", "tool_call_done c1 failed", *IDLE_END],
+        [*START, "pause_requested", *STEP_1, *DONE_1, *PAUSED, "pause_ended", "run_start"]
+        + [*STEP_2, *FINISH],
+        [*START, "pause_requested", "step_start 1", "stream_reset 1", "step_end 1", *PAUSED]
+        + ["pause_ended", "run_start", *STEP_1, *DONE_1, *STEP_2, *FINISH],
+        [*START, "pause_requested", "step_start 1", "stream_reset 1", "step_end 1", *PAUSED]
+        + ["cancel_requested", *IDLE_END],
         [*START, "step_start 1", "tool_call_start 1 c1", "cancel_requested", "state_snapshot 1"]
         + ["step_end 1", "state_snapshot", "run_finish cancelled"],
         [*START, *STEP_1, "step_end 1", "run_finish suspended no_agent", "run_start"]
@@ -106,13 +123,38 @@ def test_sound_histories_pass(words: list[str]) -> None:
         ("whose ticket", [*START, *STEP_1, "ticket_opened c1"]),
         ("decided, but not open", [*START, "ticket_decided c1"]),
         ("which tickets", [*START, *STEP_1, *ASKED_1, "state_snapshot", "run_finish suspended"]),
-        ("without activation", ["run_created", "run_finish cancelled"]),
-        ("only a cancel", ["run_created", "cancel_requested", "run_finish"]),
+        ("without activation", ["run_created", *IDLE_END]),
+        ("only a cancel", ["run_created", "cancel_requested", "state_snapshot", "run_finish"]),
+        ("no state before", ["run_created", "cancel_requested", "run_finish cancelled"]),
+        ("its state says otherwise", [*WHOLE[:-2], "state_snapshot running", "run_finish"]),
+        (
+            "its state says otherwise",
+            [*WAITS, "cancel_requested", "tool_call_done c1 failed"]
+            + ["state_snapshot waiting", "run_finish cancelled"],
+        ),
+        ("calls without a result", [*WAITS, "cancel_requested", *IDLE_END]),
+        ("calls without a result", [*LEFT_OPEN, "cancel_requested", *IDLE_END]),
+        (
+            "after the state",
+            [*WAITS, "cancel_requested", "state_snapshot", "tool_call_done c1 failed"],
+        ),
+        ("whose", [*WAITS, "cancel_requested", "tool_call_done c2 failed", *IDLE_END]),
         ("resumed, but not suspended", [*START, *STEP_1, *DONE_1, "tool_call_resumed c1"]),
         ("a call without result", [*START, *STEP_1, *DONE_1[1:], *STEP_2]),
-        ("a call without result", [*START, *STEP_1, *DONE_1[1:], *FINISH]),
+        ("calls without a result", [*START, *STEP_1, *DONE_1[1:], *FINISH]),
         ("ended without the state", [*START, *STEP_1, *DONE_1[::2], *STEP_2]),
         ("came first", [*START, *TWO_CALLS, "tool_call_done 1 c2", "tool_call_done 1 c1"]),
+        ("a second pause", [*START, "pause_requested", "pause_requested"]),
+        ("that wasn't there", [*START, "pause_ended"]),
+        ("without a request", [*START, *STEP_1, *DONE_1, *PAUSED]),
+        (
+            "a paused run was executed",
+            [*START, "pause_requested", *STEP_1, *DONE_1, *PAUSED, "run_start"],
+        ),
+        (
+            "beyond a step border",
+            [*START, "pause_requested", *STEP_1, *DONE_1, *STEP_2],
+        ),
         ("a second wish", [*START, "cancel_requested", "cancel_requested"]),
     ],
 )
@@ -133,7 +175,7 @@ def test_numbers_grow_within_a_run_and_have_no_gap_within_a_thread() -> None:
 def test_what_a_client_joins_in_the_middle_is_checked_as_far_as_it_can_be() -> None:
     events = history(*RESUMED)
     check_heard(events[len(WAITS) :])
-    check_heard([{**event, "run_id": "s"} if event["seq"] < 4 else event for event in events])
+    check_heard([_of_other_run(event) if event["seq"] < 4 else event for event in events])
     with pytest.raises(AssertionError, match="after"):
         check_heard([events[5], events[4]])
     with pytest.raises(AssertionError, match="after the end"):
@@ -142,8 +184,15 @@ def test_what_a_client_joins_in_the_middle_is_checked_as_far_as_it_can_be() -> N
         check_heard([events[0], *events[2:]])
 
 
+def _of_other_run(event: Event) -> Event:
+    if event["event_type"] != "state_snapshot":
+        return {**event, "run_id": "s"}
+    done = {"extensions": {LIFECYCLE: {"run_id": "s", "status": "done"}}}
+    return {**event, "run_id": "s", "snapshot": done}
+
+
 def test_runs_of_one_thread_are_checked_apart() -> None:
     first, second = history(*WHOLE), history(*WHOLE)
-    second = [{**event, "run_id": "s"} for event in second]
+    second = [_of_other_run(event) for event in second]
     mixed = [event for pair in zip(first, second, strict=True) for event in pair]
     check_thread([{**event, "seq": seq} for seq, event in enumerate(mixed, 1)])

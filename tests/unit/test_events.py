@@ -77,7 +77,7 @@ def test_absent_fields_are_left_out_but_a_null_result_is_shown() -> None:
 
 def test_every_event_has_a_type_of_its_own() -> None:
     types = [event.event_type for event in get_args(AgentEvent)]
-    assert len(set(types)) == len(types) == 37
+    assert len(set(types)) == len(types) == 39
     assert set(types) >= CONTROL_EVENTS | DELTA_EVENTS
 
 

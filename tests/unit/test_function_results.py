@@ -214,3 +214,28 @@ def test_a_sync_tool_changes_the_state_from_its_thread() -> None:
     result = asyncio.run(count.execute({}, ours))
     assert result.data != threading.get_ident()
     assert changes == [Change(key, 1)]
+
+
+@pytest.mark.parametrize(
+    "result, shown",
+    [
+        (ToolResult.success("t", {"n": 1}), {"n": 1}),
+        (
+            ToolResult.success("t", {"n": 1}).with_metadata(run="r"),
+            {"data": {"n": 1}, "metadata": {"run": "r"}},
+        ),
+        (ToolResult.error("t", "no"), {"error": "no"}),
+        (
+            ToolResult.error("t", "no").with_metadata(run="r"),
+            {"error": "no", "metadata": {"run": "r"}},
+        ),
+        (ToolResult("t", ResultStatus.ERROR, [1]), [1]),
+        (
+            ToolResult("t", ResultStatus.ERROR, [1], metadata={"run": "r"}),
+            {"data": [1], "metadata": {"run": "r"}},
+        ),
+        (ToolResult("t", ResultStatus.PENDING, 1, metadata={"run": "r"}), None),
+    ],
+)
+def test_a_resumed_call_shows_its_result_with_its_metadata(result: ToolResult, shown: Json) -> None:
+    assert result.resumed_payload() == shown

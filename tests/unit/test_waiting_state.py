@@ -92,7 +92,7 @@ def test_waiting_ticket_falls_back_to_tool_call_id_without_suspension_id(
     suspension_id: str | None,
 ) -> None:
     ticket = ticket_of(suspended_call("call-7"), asking(suspension_id))
-    shown = waiting_to_json(WaitingReason.TOOL_PERMISSION, "suspended", [ticket], None)
+    shown = waiting_to_json(WaitingReason.TOOL_PERMISSION, "suspended", [ticket], "dispatch-1")
     assert shown["ticket_ids"] == ["call-7"]
     assert shown["tickets"][0]["tool_call_id"] == "call-7"
 
@@ -121,7 +121,9 @@ def test_tickets_are_listed_by_call_and_then_by_name() -> None:
     b = ticket_of(suspended_call("call-b"), asking("1"))
     a_late = ticket_of(suspended_call("call-a"), asking("z"))
     a_early = ticket_of(suspended_call("call-a"), asking("y"))
-    shown = waiting_to_json(WaitingReason.TOOL_PERMISSION, "suspended", [b, a_late, a_early], None)
+    shown = waiting_to_json(
+        WaitingReason.TOOL_PERMISSION, "suspended", [b, a_late, a_early], "dispatch-1"
+    )
     assert shown["ticket_ids"] == ["y", "z", "1"]
 
 

@@ -14,9 +14,10 @@ from app.api.schemas.tickets import DecisionResultOut, TicketOut
 from app.control.new_runs import IfThreadMissing, OnActive
 from app.control.reading import RunView
 from app.control.retry import VersionOfAgent
-from app.domain.identity import session_id
+from app.domain.identity import session_id, waits_since
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
+from app.domain.pauses import Pause
 from app.domain.runs import Done, RunRecord, Waiting
 from app.domain.terminations import outcome, termination_to_json
 from app.domain.ticket_terms import OnExpiry
@@ -160,6 +161,14 @@ class OutputOut(Answer):
     message_ids: list[str]
 
 
+class PauseOut(Answer):
+    """Who has paused the run, and why."""
+
+    requested_at: Time
+    requested_by: str
+    reason: str | None
+
+
 class RunOut(Answer):
     """A run as it stands now."""
 
@@ -178,6 +187,10 @@ class RunOut(Answer):
     )
     final_output: str | None
     cancel_requested_at: Time | None
+    pause: PauseOut | None = Field(
+        description="The pause request of a run that hasn't ended. A run that executes suspends at its "
+        "next step border; one that waits isn't executed before it is resumed."
+    )
     rolled_back_by: str | None = Field(
         description="The run that was started in its place. Once this one is done, what it has added "
         "to the conversation doesn't count any more; what its tools have done stays done."
@@ -195,6 +208,9 @@ class RunOut(Answer):
     attempt: int
     dispatch_id: str | None
     session_id: str = Field(description="The attempt that executes it, or did last.")
+    transport_request_id: str | None = Field(
+        description="`X-Request-Id` of the request that started it."
+    )
     created_at: Time
     started_at: Time | None
     finished_at: Time | None
@@ -220,6 +236,7 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         waiting=_waiting(view, record, state) if isinstance(state, Waiting) else None,
         final_output=None if done is None else done.final_output,
         cancel_requested_at=record.cancel_requested_at,
+        pause=None if done is not None or record.pause is None else _pause_out(record.pause),
         rolled_back_by=record.rolled_back_by,
         request=dict(record.request),
         input=None
@@ -244,6 +261,7 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
         attempt=record.attempt,
         dispatch_id=record.dispatch_id,
         session_id=session_id(record),
+        transport_request_id=record.transport_request_id,
         created_at=record.created_at,
         started_at=record.started_at,
         finished_at=None if done is None else done.finished_at,
@@ -252,9 +270,15 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
     )
 
 
+def _pause_out(pause: Pause) -> PauseOut:
+    return PauseOut(
+        requested_at=pause.requested_at, requested_by=pause.requested_by, reason=pause.reason
+    )
+
+
 def _waiting(view: RunView | RunRecord, record: RunRecord, state: Waiting) -> dict[str, Any]:
     tickets = view.open_tickets if isinstance(view, RunView) else ()
-    body = waiting_to_json(state.reason, state.message, tickets, record.dispatch_id)
+    body = waiting_to_json(state.reason, state.message, tickets, waits_since(record))
     if not isinstance(view, RunView):
         # Nobody has looked for tickets, which isn't the same as that there are none.
         return {key: body[key] for key in ("reason", "message", "since_dispatch_id")}
@@ -287,6 +311,10 @@ class DecidedOut(Answer):
 
 
 class CancelIn(Request):
+    reason: Str | None = Field(None, max_length=2000)
+
+
+class PauseIn(Request):
     reason: Str | None = Field(None, max_length=2000)
 
 

@@ -1,5 +1,5 @@
-"""When the faults have stopped: trees are cancelled, every question is answered, and everything must come
-to its end."""
+"""When the faults have stopped: trees are cancelled, every question is answered, every pause is ended, and
+everything must come to its end."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ SELECT id::text FROM runs r WHERE parent_run_id IS NULL AND status <> 'done'
     AND EXISTS (SELECT FROM runs c WHERE c.parent_run_id = r.id AND c.status <> 'done')
 ORDER BY created_at
 """
+_PAUSED = "SELECT id::text FROM runs WHERE status <> 'done' AND pause_requested_at IS NOT NULL"
 _LEFT_OF_CANCELLED = """
 SELECT count(*) FROM runs r JOIN runs root ON root.tenant = r.tenant AND root.id = r.root_run_id
 WHERE r.status <> 'done' AND root.cancel_requested_at IS NOT NULL
@@ -49,6 +50,8 @@ async def settle(
                 await _cancel_trees(connection, f"{replicas[0].base}", http, history)
         async with asyncio.timeout(SETTLES_WITHIN):
             while await connection.fetchval(_LEFT):
+                with suppress(httpx2.TransportError):
+                    await _resume_paused(connection, f"{replicas[0].base}", http, history)
                 for replica in replicas:
                     with suppress(httpx2.TransportError):
                         await _answer_tickets(f"{replica.base}", http, history)
@@ -79,6 +82,25 @@ async def _cancel_trees(
         operation.answered(response.status_code, response.json())
     while await connection.fetchval(_LEFT_OF_CANCELLED):
         await pause(_LOOK_AGAIN)
+
+
+async def _resume_paused(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+    base: str,
+    http: httpx2.AsyncClient,
+    history: History,
+) -> None:
+    for number, row in enumerate(await connection.fetch(_PAUSED)):
+        operation = Operation(
+            mark=f"aftermath.paused.{number}",
+            kind=Kind.RESUME,
+            path=f"/v1/runs/{row['id']}/resume",
+            body={},
+            tries=1,
+        )
+        history.operations.append(operation)
+        response = await http.post(base + operation.path, json=operation.body)
+        operation.answered(response.status_code, response.json())
 
 
 async def _answer_tickets(base: str, http: httpx2.AsyncClient, history: History) -> None:

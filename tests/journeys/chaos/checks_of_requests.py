@@ -23,6 +23,7 @@ def check_requests(history: History, truth: Truth) -> Iterator[Violation]:
     yield from _check_runs(history, truth)
     yield from _check_decisions(list(history.of(Kind.DECIDE)), truth)
     yield from _check_cancels(history, truth)
+    yield from _check_pauses(history, truth)
 
 
 def _check_messages(history: History, truth: Truth) -> Iterator[Violation]:
@@ -122,3 +123,28 @@ def _check_cancels(history: History, truth: Truth) -> Iterator[Violation]:
             yield Violation("a wish to cancel is lost", f"{operation}")
         if operation.status == 200 and operation.said["status"] != "done":
             yield Violation("a cancel is settled that isn't", f"{operation}")
+
+
+def _check_pauses(history: History, truth: Truth) -> Iterator[Violation]:
+    """An accepted pause is in the log of its run, once; one that is settled is executed by no worker.
+
+    That a paused run executes no further is held against its events, like their order.
+    """
+    requested = Counter(
+        (event["run_id"], event.get("reason"))
+        for event in truth.events
+        if event["event_type"] == "pause_requested"
+    )
+    for operation in history.of(Kind.PAUSE):
+        if operation.answer is not Answer.DONE:
+            continue
+        run_id, pause = operation.said["run_id"], operation.said["pause"]
+        if pause is not None and not requested[run_id, pause["reason"]]:
+            yield Violation("a pause is lost", f"{operation}")
+        if requested[run_id, operation.mark] > 1:
+            yield Violation("a pause is requested twice", f"{operation}")
+        if operation.status == 200 and operation.said["status"] == "running":
+            yield Violation("a pause is settled that isn't", f"{operation}")
+    for operation in history.of(Kind.RESUME):
+        if operation.answer is Answer.DONE and operation.said["pause"] is not None:
+            yield Violation("a resume leaves a pause", f"{operation}")

@@ -1,4 +1,4 @@
-"""What people do all day: start, listen, answer tickets, say more, cancel and try again, by whatever way."""
+"""What people do all day: start, listen, answer tickets, say more, pause, cancel and try again, by whatever way."""
 
 import asyncio
 import random
@@ -37,6 +37,8 @@ class Habits:
             "cancel": 1,
             "cancel_below": 1,
             "retry": 1,
+            "pause": 2,
+            "resume": 3,
         }
     )
     agents: Sequence[str] = ("worker", "worker", "worker", "many_hands", "patient", "lecturer")
@@ -58,6 +60,8 @@ class Person:
     threads: list[str] = field(default_factory=list)
     trees: list[str] = field(default_factory=list)
     """The runs of those agents that give work to others."""
+    _paused: list[str] = field(default_factory=list)
+    """The runs that were paused, and not resumed since."""
     _heard: set[str] = field(default_factory=set)
     _followed: set[str] = field(default_factory=set)
     _count: int = 0
@@ -203,6 +207,32 @@ class Person:
         await self.client.ask(operation)
         if operation.answer is Answer.DONE:
             self._know(operation.said["run_id"])
+
+    async def pause(self) -> None:
+        """Pause a run in any state."""
+        if not self.runs:
+            return
+        run_id = self.chance.choice(self.runs[-5:])
+        await self.client.ask(self._pause(run_id))
+        if run_id not in self._paused:
+            self._paused.append(run_id)
+
+    async def resume(self) -> None:
+        """Resume a run that was paused, or one that wasn't."""
+        if not self.runs:
+            return
+        run_id = self.chance.choice(self._paused or self.runs[-5:])
+        mark, path = self._mark(), f"/v1/runs/{run_id}/resume"
+        operation = Operation(mark=mark, kind=Kind.RESUME, path=path, body={}, key=mark)
+        await self.client.ask(operation)
+        if operation.answer is not Answer.UNKNOWN and run_id in self._paused:
+            self._paused.remove(run_id)
+
+    def _pause(self, run_id: str) -> Operation:
+        mark, path = self._mark(), f"/v1/runs/{run_id}/pause"
+        if self.chance.random() < 0.5:
+            path += "?wait=1"
+        return Operation(mark=mark, kind=Kind.PAUSE, path=path, body={"reason": mark}, key=mark)
 
     def _know(self, run_id: str, *, is_heard: bool = False) -> None:
         if run_id not in self.runs:

@@ -23,6 +23,8 @@ class Kind(StrEnum):
     DECIDE = "decide"
     CANCEL = "cancel"
     RETRY = "retry"
+    PAUSE = "pause"
+    RESUME = "resume"
 
 
 class Answer(StrEnum):

@@ -25,6 +25,8 @@ def table(outcome: Outcome, seed: int) -> str:
         ("runs", f"{len(truth.runs)}"),
         *((f"runs {how}", f"{count}") for how, count in _ends(outcome).most_common()),
         ("decisions", f"{sum(one.answer is Answer.DONE for one in history.of(Kind.DECIDE))}"),
+        ("pauses", f"{_pauses(outcome)}"),
+        ("runs suspended by a pause", f"{_suspended_by_a_pause(outcome)}"),
         ("side effects", f"{len(truth.effects)}"),
         *_trees(outcome),
         ("streams", f"{len(history.hearings)}"),
@@ -44,6 +46,18 @@ def table(outcome: Outcome, seed: int) -> str:
 def _ends(outcome: Outcome) -> Counter[str]:
     ends = (run["termination"] or {"type": run["status"]} for run in outcome.truth.runs)
     return Counter(" ".join(filter(None, (end["type"], end.get("code")))) for end in ends)
+
+
+def _pauses(outcome: Outcome) -> int:
+    return sum(event["event_type"] == "pause_requested" for event in outcome.truth.events)
+
+
+def _suspended_by_a_pause(outcome: Outcome) -> int:
+    return sum(
+        (event.get("waiting") or {}).get("reason") == "manual_pause"
+        for event in outcome.truth.events
+        if event["event_type"] == RUN_FINISH
+    )
 
 
 def _trees(outcome: Outcome) -> list[tuple[str, str]]:

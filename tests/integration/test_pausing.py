@@ -1,0 +1,465 @@
+"""Pausing: a run with a pause request isn't executed beyond its next step border until it is resumed."""
+
+import asyncio
+
+import pytest
+
+from app.clock import new_id
+from app.control.explain import Why, explain
+from app.control.inputs import InputMode, InputRequest, ToRun, send
+from app.control.pause import unpause
+from app.domain.errors import Conflict
+from app.domain.ids import MessageId
+from app.domain.messages import Message, Role, Text
+from app.domain.runs import Created, Done, Waiting, WaitingReason
+from app.domain.terminations import Cancelled, NaturalEnd
+from app.domain.tickets import TicketStatus
+from app.llm.scripted import Gate, in_order, turn
+from app.runtime.plugins import Pause, Phase, Request
+from app.storage.runs import RunKey
+from tests.support.conditions import eventually
+from tests.support.event_order import check_run
+from tests.support.hooks import Hooks
+from tests.support.house import ANN, Replica, Run, an_agent, of_type, replica, texts_of, types_of
+from tests.support.invariants import broken_invariants
+from tests.support.probes import Probe
+
+pytestmark = pytest.mark.anyio
+
+PAUSED = Waiting(WaitingReason.MANUAL_PAUSE, "manual_pause")
+
+
+async def reached(gate: Gate) -> None:
+    await asyncio.wait_for(gate.reached.wait(), 15)
+
+
+async def steer(run: Run, text: str, mode: InputMode = InputMode.STEER) -> None:
+    message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text(text),))
+    request = InputRequest(messages=(message,), mode=mode)
+    await send(run.replica.desk, ANN, ToRun(run.id), request, deliver=True)
+
+
+async def is_not_claimed(run: Run) -> bool:
+    """Whether a claim of the run is refused, and a sweep that follows changes nothing."""
+    before = await run.now()
+    house = run.replica
+    assert await house.worker.reserve_within(5)
+    key = RunKey(before.tenant, before.thread_id, before.id, before.attempt)
+    claimed = await house.worker.claim_and_launch(key, None)
+    await house.sweeper.sweep()
+    after = await run.now()
+    return not claimed and (after.attempt, after.status) == (before.attempt, before.status)
+
+
+async def reasons(run: Run) -> list[Why]:
+    return [reason.code for reason in (await explain(run.replica.desk, ANN, run.id)).reasons]
+
+
+async def paused_run(house: Replica, probe: Probe) -> Run:
+    """A run whose first step is a call of the probe, paused while that call runs."""
+    run = await house.start()
+    await probe.was_reached()
+    answer = await run.pause("look first")
+    assert not answer.is_settled
+    probe.open.set()
+    await run.finished()
+    return run
+
+
+# --- a run that executes --------------------------------------------------------------------------
+
+
+async def test_a_run_suspends_at_its_next_step_border_and_resumes_there(database_url: str) -> None:
+    probe = Probe(held=True)
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await paused_run(house, probe)
+        waiting = await run.now()
+        assert waiting.state == PAUSED
+        assert waiting.pause is not None
+        assert (waiting.pause.requested_by, waiting.pause.reason) == ("ann", "look first")
+        assert (waiting.steps, waiting.is_paused, len(script.requests)) == (1, True, 1)
+        assert not house.worker.executing
+        assert await reasons(run) == [Why.PAUSED]
+        assert await is_not_claimed(run)
+        resumed = await run.resume()
+        assert resumed.run.pause is None
+        said = await run.ended()
+        done = await run.now()
+    [requested] = of_type(said, "pause_requested")
+    assert (requested["requested_by"], requested["reason"]) == ("ann", "look first")
+    assert [one["ended_by"] for one in of_type(said, "pause_ended")] == ["ann"]
+    first, last = of_type(said, "run_finish")
+    assert first["termination"] == {"type": "suspended"}
+    assert first["waiting"]["reason"] == "manual_pause"
+    assert first["waiting"]["tickets"] == []
+    assert last["termination"] == {"type": "natural_end"}
+    assert types_of(said).count("run_start") == 2
+    assert [one["step"] for one in of_type(said, "step_start")] == [1, 2]
+    assert isinstance(done.state, Done)
+    assert len(probe.handed) == 1
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_pausing_and_resuming_again_changes_nothing(database_url: str) -> None:
+    probe, gate = Probe(held=True), Gate()
+    script = in_order(turn(probe.call("c1")), turn("Done", gate, "."))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await house.start()
+        await run.resume()
+        await probe.was_reached()
+        await run.pause("first")
+        again = await run.pause("second")
+        assert again.run.pause is not None
+        assert again.run.pause.reason == "first"
+        probe.open.set()
+        await run.finished()
+        assert (await run.pause("third")).is_settled
+        await run.resume()
+        await reached(gate)
+        await run.resume()
+        gate.open.set()
+        said = await run.ended()
+    assert len(of_type(said, "pause_requested")) == len(of_type(said, "pause_ended")) == 1
+
+
+async def test_a_pause_that_is_resumed_before_the_border_suspends_nothing(
+    database_url: str,
+) -> None:
+    probe = Probe(held=True)
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await house.start()
+        await probe.was_reached()
+        await run.pause()
+        await run.resume()
+        probe.open.set()
+        said = await run.ended()
+    assert len(of_type(said, "run_finish")) == 1
+
+
+async def test_a_run_that_ends_with_its_step_is_done_and_takes_no_pause(database_url: str) -> None:
+    gate = Gate()
+    async with replica(database_url, an_agent(), in_order(turn("Well", gate, "."))) as house:
+        run = await house.start()
+        await reached(gate)
+        await run.pause()
+        gate.open.set()
+        await run.ended()
+        for command in (run.pause, run.resume):
+            with pytest.raises(Conflict) as refused:
+                await command()
+            assert refused.value.code == "run_finished"
+
+
+async def test_messages_for_a_paused_run_are_read_after_the_resume(database_url: str) -> None:
+    probe = Probe(held=True)
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await paused_run(house, probe)
+        await steer(run, "be brief")
+        with pytest.raises(Conflict) as refused:
+            await steer(run, "go on", InputMode.RESUME_OPEN_RUN)
+        assert refused.value.code == "run_paused"
+        assert (await run.now()).unread_inputs == 1
+        assert await is_not_claimed(run)
+        await run.resume()
+        await run.ended()
+        assert script.requests[1].messages[-1].text == "be brief"
+
+
+async def test_a_cancel_ends_a_paused_run(database_url: str) -> None:
+    probe = Probe(held=True)
+    script = in_order(turn(probe.call("c1")), turn("next"))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await paused_run(house, probe)
+        assert (await run.cancel("enough")).is_settled
+        state = (await run.now()).state
+        assert isinstance(state, Done)
+        assert state.termination == Cancelled("enough")
+        following = await house.start("and now?", thread_id=run.thread_id)
+        await following.ended()
+
+
+# --- a run that waits -----------------------------------------------------------------------------
+
+
+async def test_a_decision_for_a_paused_run_takes_effect_after_the_resume(database_url: str) -> None:
+    probe = Probe()
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    catalog = an_agent(probe.tool, approval=["probe"])
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        assert (await run.pause("hold it")).is_settled
+        assert (await run.now()).state == Waiting(WaitingReason.TOOL_PERMISSION, "suspended")
+        assert await reasons(run) == [Why.WAITING_FOR_TICKETS, Why.PAUSED]
+        await run.decide("c1", "approve")
+        assert [ticket.status for ticket in await run.tickets()] == [TicketStatus.DECIDED]
+        assert await is_not_claimed(run)
+        assert await reasons(run) == [Why.PAUSED]
+        assert not probe.handed
+        await run.resume()
+        said = await run.ended()
+    assert len(probe.handed) == 1
+    assert types_of(said).count("run_start") == 2
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_a_resume_leaves_an_open_ticket_to_be_decided(database_url: str) -> None:
+    probe = Probe()
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    catalog = an_agent(probe.tool, approval=["probe"])
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        await run.pause()
+        await run.resume()
+        assert (await run.now()).attempt == 1
+        await run.decide("c1", "approve")
+        await run.ended()
+
+
+async def test_a_run_that_suspends_for_a_ticket_stays_paused(database_url: str) -> None:
+    probe = Probe(held=True, asks=1)
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await paused_run(house, probe)
+        waiting = await run.now()
+        assert waiting.state == Waiting(WaitingReason.TOOL_PERMISSION, "suspended")
+        await run.decide("c1", "respond", result="yes")
+        assert await is_not_claimed(run)
+        await run.resume()
+        await run.ended()
+
+
+async def test_a_task_that_reports_doesnt_wake_a_paused_run(database_url: str) -> None:
+    probe = Probe(name="slow", held=True)
+    script = in_order(turn(probe.call("c1")), turn("I will wait."), turn("It is done."))
+    catalog = an_agent(probe.tool, background=["slow"])
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        await run.pause()
+        probe.open.set()
+
+        async def reported() -> bool:
+            return (await run.now()).unread_inputs == 1
+
+        assert await eventually(reported)
+        assert await is_not_claimed(run)
+        await run.resume()
+        await run.ended()
+
+
+# --- a run that hasn't begun ----------------------------------------------------------------------
+
+
+async def test_a_run_that_is_paused_before_it_begins_isnt_started(database_url: str) -> None:
+    async with replica(database_url, an_agent(), in_order(turn("Hello")), slots=1) as house:
+        assert house.worker.reserve()
+        run = await house.start(here=False)
+        assert (await run.pause()).is_settled
+        house.worker.free()
+        assert await is_not_claimed(run)
+        assert await reasons(run) == [Why.PAUSED]
+        await run.resume()
+        said = await run.ended()
+    assert len(of_type(said, "run_finish")) == 1
+
+
+async def test_a_paused_run_in_the_queue_keeps_its_place_and_others_wait_behind_it(
+    database_url: str,
+) -> None:
+    gate = Gate()
+    script = in_order(turn("one", gate), turn("two"), turn("three"))
+    async with replica(database_url, an_agent(), script) as house:
+        first = await house.start("1")
+        await reached(gate)
+        second = await house.start("2", thread_id=first.thread_id)
+        third = await house.start("3", thread_id=first.thread_id)
+        await second.pause()
+        gate.open.set()
+        await first.ended()
+        assert (await second.now()).state == Created(admitted=True)
+        assert (await third.now()).state == Created(admitted=False)
+        assert await is_not_claimed(second)
+        assert await reasons(third) == [Why.QUEUED_BEHIND_RUN, Why.THREAD_WAITING]
+        await second.resume()
+        await third.ended()
+        texts = [text for role, text in texts_of(await first.log()) if role == "assistant"]
+    assert texts == ["one", "two", "three"]
+
+
+async def test_a_cancel_of_a_paused_run_admits_the_next_one(database_url: str) -> None:
+    gate = Gate()
+    script = in_order(turn("one", gate), turn("three"))
+    async with replica(database_url, an_agent(), script) as house:
+        first = await house.start("1")
+        await reached(gate)
+        second = await house.start("2", thread_id=first.thread_id)
+        third = await house.start("3", thread_id=first.thread_id)
+        await second.pause()
+        gate.open.set()
+        await first.ended()
+        await second.cancel()
+        assert (await third.ended())[-1]["termination"] == {"type": "natural_end"}
+
+
+# --- a worker that dies ---------------------------------------------------------------------------
+
+
+async def test_a_takeover_of_a_paused_run_suspends_it_within_the_message(database_url: str) -> None:
+    gate = Gate()
+    async with replica(database_url, an_agent(), in_order(turn("Hel", gate, "lo"))) as first:
+        run = await first.start()
+        await reached(gate)
+        await run.until("text_delta")
+        await run.pause("look first")
+        await first.kill()
+    script = in_order(turn("Hello"))
+    async with replica(database_url, an_agent(), script) as second:
+        run = second.same(run)
+        said = await run.finished()
+        assert (await run.now()).state == PAUSED
+        assert types_of(said)[-4:] == ["stream_reset", "step_end", "state_snapshot", "run_finish"]
+        assert not script.requests
+        await run.resume()
+        said = await run.ended()
+        check_run(said)
+        assert texts_of(await run.log()) == [("user", "go"), ("assistant", "Hello")]
+    assert types_of(said).count("run_start") == 2
+    assert [one["step"] for one in of_type(said, "step_start")] == [1, 1]
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_a_takeover_of_a_paused_run_keeps_the_calls_of_its_step(database_url: str) -> None:
+    done, lost = Probe(name="done"), Probe(name="lost", held=True, effect="idempotent")
+    script = in_order(turn(done.call("c1"), lost.call("c2")))
+    catalog = an_agent(done.tool, lost.tool)
+    async with replica(database_url, catalog, script) as first:
+        run = await first.start()
+        await lost.was_reached()
+        await run.pause()
+        await first.kill()
+    lost.open.set()
+    script = in_order(turn("Done."))
+    async with replica(database_url, catalog, script) as second:
+        run = second.same(run)
+        await run.finished()
+        assert (await run.now()).state == PAUSED
+        assert len(lost.handed) == 1
+        await run.resume()
+        check_run(await run.ended())
+    assert (len(done.handed), len(lost.handed), len(script.requests)) == (1, 2, 1)
+
+
+async def test_a_resume_whose_claim_is_lost_is_found_by_the_sweeper(database_url: str) -> None:
+    probe = Probe(held=True)
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await paused_run(house, probe)
+        await unpause(house.desk, ANN, run.id, deliver=False)
+        await run.until("run_finish", 2)
+        assert isinstance((await run.now()).state, Done)
+
+
+async def test_a_pause_by_another_replica_is_read_by_the_next_commit(database_url: str) -> None:
+    probe = Probe(held=True)
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    async with (
+        replica(database_url, an_agent(probe.tool), script) as one,
+        replica(database_url, an_agent(probe.tool), script) as other,
+    ):
+        run = await one.start()
+        await probe.was_reached()
+        await other.same(run).pause()
+        probe.open.set()
+        await run.finished()
+        assert len(script.requests) == 1
+        await other.same(run).resume()
+        await run.ended()
+        state = (await run.now()).state
+    assert isinstance(state, Done)
+    assert state.termination == NaturalEnd()
+
+
+# --- plugins --------------------------------------------------------------------------------------
+
+
+def once(phase: Phase, *requests: Request) -> Hooks:
+    """A plugin that asks for something the first time that it is asked in a phase."""
+    left = [requests]
+    return Hooks({phase: lambda _: left.pop() if left else ()}, name="guard")
+
+
+@pytest.mark.parametrize(
+    ("phase", "requests_before"),
+    [
+        (Phase.RUN_START, 0),
+        (Phase.STEP_START, 0),
+        (Phase.BEFORE_INFERENCE, 1),
+        (Phase.AFTER_TOOL_EXECUTE, 1),
+        (Phase.STEP_END, 1),
+    ],
+)
+async def test_a_plugin_may_pause_its_run(
+    database_url: str, phase: Phase, requests_before: int
+) -> None:
+    probe, guard = Probe(), once(phase, Pause("too much of it"), Pause("again"))
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    catalog = an_agent(probe.tool, plugins=[guard.plugin])
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        said = await run.finished()
+        waiting = await run.now()
+        assert waiting.state == PAUSED
+        assert waiting.pause is not None
+        assert (waiting.pause.requested_by, waiting.pause.reason) == (
+            "plugin:guard",
+            "too much of it",
+        )
+        assert len(script.requests) == requests_before
+        [requested] = of_type(said, "pause_requested")
+        assert (requested["requested_by"], requested["reason"]) == (
+            "plugin:guard",
+            "too much of it",
+        )
+        assert await is_not_claimed(run)
+        await run.resume()
+        said = await run.ended()
+    assert said[-1]["termination"] == {"type": "natural_end"}
+    assert len(of_type(said, "pause_requested")) == 1
+    assert len(probe.handed) == 1
+    assert await broken_invariants(database_url) == {}
+
+
+async def test_a_pause_of_a_plugin_is_kept_by_a_run_that_suspends_for_a_ticket(
+    database_url: str,
+) -> None:
+    probe = Probe()
+    guard = once(Phase.AFTER_INFERENCE, Pause("look first"))
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    catalog = an_agent(probe.tool, approval=["probe"], plugins=[guard.plugin])
+    async with replica(database_url, catalog, script) as house:
+        run = await house.start()
+        await run.finished()
+        assert (await run.now()).is_paused
+        await run.decide("c1", "approve")
+        assert await is_not_claimed(run)
+        await run.resume()
+        await run.ended()
+
+
+async def test_a_request_that_came_before_a_plugins_pause_stays(database_url: str) -> None:
+    probe = Probe(held=True)
+    guard = once(Phase.AFTER_TOOL_EXECUTE, Pause("by the plugin"))
+    script = in_order(turn(probe.call("c1")), turn("Done."))
+    catalog = an_agent(probe.tool, plugins=[guard.plugin])
+    async with replica(database_url, catalog, script) as house:
+        run = await paused_run(house, probe)
+        said = await run.finished()
+        pause = (await run.now()).pause
+    assert pause is not None
+    assert pause.requested_by == "ann"
+    assert len(of_type(said, "pause_requested")) == 1
