@@ -7,6 +7,7 @@ from app.domain.checkpoints import Checkpoint, CheckpointAnswer, DecidedMeanwhil
 from app.domain.errors import OwnershipLost
 from app.domain.event_sizes import merged
 from app.domain.events import AgentEvent
+from app.domain.ids import CallId
 from app.domain.runs import Running, Waiting
 from app.domain.tickets import Ticket
 from tests.support.memory_rows import MemoryRows
@@ -59,6 +60,13 @@ class MemoryVoice:
         said, self.pending = self.pending, []
         self.rows.log_events([*said, *checkpoint.said])
         return Saved()
+
+    async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
+        return [
+            ticket
+            for ticket in self.rows.tickets.values()
+            if (ticket.step_index, ticket.call_id) == (step_index, call_id)
+        ]
 
     async def unapplied(self) -> Sequence[Ticket]:
         return self.rows.unsettled()
