@@ -100,7 +100,7 @@ async def test_one_that_dies_ends_the_run_once_it_stays_away(
     database_url: str, remotes: Remotes
 ) -> None:
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {"patience": 0.5})) as here:
+    async with house(database_url, A2ARemote(server, {"retry_seconds": 0.5})) as here:
         run = await hanging(here, server)
         await server.kill()
         await run.finished()
@@ -114,7 +114,7 @@ async def test_one_that_falls_silent_is_out_of_reach(
 ) -> None:
     monkeypatch.setattr(client, "SILENCE", 0.3)
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {"patience": 0.5})) as here:
+    async with house(database_url, A2ARemote(server, {"retry_seconds": 0.5})) as here:
         run = await hanging(here, server)
         with server.frozen():
             await run.finished()
@@ -154,7 +154,7 @@ async def test_one_that_has_lost_the_task_says_so(database_url: str, remotes: Re
 async def test_who_isnt_there_is_out_of_reach(database_url: str, remotes: Remotes) -> None:
     server = await remotes.a2a()
     await server.kill()
-    async with house(database_url, A2ARemote(server, {"patience": 0.2})) as here:
+    async with house(database_url, A2ARemote(server, {"retry_seconds": 0.2})) as here:
         run = await here.start("say hello")
         await run.finished()
         end = await _end_of(run)

@@ -45,7 +45,7 @@ async def agent(*answers: Ready, before: tuple[Ready, ...] = ()) -> AsyncIterato
 
 
 def far(host: RoughHost, patience: float = 5.0) -> Endpoint:
-    options = {"patience": patience, "poll_interval": 0.1}
+    options = {"retry_seconds": patience, "poll_interval": 0.1}
     return Endpoint(backend="a2a", url=host.base, options=options, timeout=30)
 
 

@@ -32,7 +32,9 @@ def finished(response: str, **more: Any) -> dict[str, Any]:
 
 
 def far(host: RoughHost, patience: float = 5.0) -> Endpoint:
-    return Endpoint(backend="holdfast", url=host.base, target="far", options={"patience": patience})
+    return Endpoint(
+        backend="holdfast", url=host.base, target="far", options={"retry_seconds": patience}
+    )
 
 
 @asynccontextmanager

@@ -69,7 +69,7 @@ def test_packages_and_neighbours_can_be_imported(folder: Path) -> None:
         **{
             "kit/__init__": TOOLS.replace("add", "kit_add").replace("look", "kit_look"),
             "kit/sub": """
-            from app.tools.functions import tool
+            from app.tools.functions.decorator import tool
             from neighbour import WORD
             from .names import NAME
 

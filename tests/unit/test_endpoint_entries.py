@@ -27,10 +27,10 @@ def endpoint(folder: Path, text: str) -> Endpoint:
 @pytest.mark.parametrize("text", [A2A, HOLDFAST])
 def test_a_right_one_is_taken_as_it_stands(tmp_path: Path, text: str) -> None:
     found = endpoint(
-        tmp_path, f"{text}auth_env = 'TOKEN'\ntimeout = 5\noptions = {{ patience = 3 }}"
+        tmp_path, f"{text}auth_env = 'TOKEN'\ntimeout = 5\noptions = {{ retry_seconds = 3 }}"
     )
     assert (found.url, found.auth_env, found.timeout) == ("https://far.test", "TOKEN", 5.0)
-    assert found.options == {"patience": 3}
+    assert found.options == {"retry_seconds": 3}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,11 @@ def test_a_right_one_is_taken_as_it_stands(tmp_path: Path, text: str) -> None:
         (f"{A2A}options = {{ streaming = 'no' }}", "options.streaming", "valid boolean"),
         (f"{A2A}options = {{ polling = true }}", "options.polling", "remove it"),
         (HOLDFAST.replace("target", "auth_env"), "target", 'add target = "…"'),
-        (f"{HOLDFAST}options = {{ patience = -1 }}", "options.patience", "greater than 0"),
+        (
+            f"{HOLDFAST}options = {{ retry_seconds = -1 }}",
+            "options.retry_seconds",
+            "greater than 0",
+        ),
         (f"{HOLDFAST}options = {{ streaming = true }}", "options.streaming", "remove it"),
     ],
 )
