@@ -25,7 +25,7 @@ from app.builtin_plugins.kinds import PluginKind
 from app.domain.agents.capabilities import unsupported_delegate_features, unsupported_message
 from app.domain.agents.endpoints import Endpoint
 from app.domain.agents.specs import AgentSpec, Delegation, ToolExecution
-from app.domain.children.child_runs import delegate_tool_name, needs_of
+from app.domain.children.child_runs import delegate_needs, delegate_tool_name
 from app.domain.ids import AgentId
 from app.domain.inference.options import InferenceOptions, RetryPolicy, ThinkingBudget
 from app.domain.tickets.limit_tickets import LIMIT_TOOL_NAME
@@ -219,7 +219,6 @@ def _check_delegates(
     problems: ConfigErrors,
 ) -> None:
     """What is known of those elsewhere before anybody asks them for anything."""
-    delegation = Delegation(**entry.delegation.model_dump())
     for position, name in enumerate(entry.delegates):
         delegate = agents.get(name)
         if delegate is None or delegate.endpoint is None:
@@ -228,7 +227,7 @@ def _check_delegates(
         if endpoints.option_errors(endpoint):
             continue
         in_background = delegate_tool_name(AgentId(name)) in entry.background
-        needs = needs_of(delegation, in_background=in_background)
+        needs = delegate_needs(in_background=in_background)
         lacking = unsupported_delegate_features(endpoints.capabilities(endpoint), needs)
         if lacking:
             remedy = "take it out of background" if in_background else "remove it here"

@@ -7,7 +7,7 @@ from fastapi import Header, Query, Request, Response
 
 from app.context import ServiceContext
 from app.domain.errors import Invalid
-from app.domain.events.run_events import DELTA_EVENTS, AgentEvent
+from app.domain.events.agent_events import DELTA_EVENTS, AgentEvent
 from app.events.follow import (
     Filter,
     StreamScope,

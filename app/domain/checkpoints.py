@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.domain.children.background_tasks import NewTask
-from app.domain.events.command_events import PauseRequested, RolledBack
-from app.domain.events.run_events import AgentEvent
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.run_events import PauseRequested, RolledBack
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.runs.pauses import NewPause

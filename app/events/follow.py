@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from app.clock import sleep
 from app.domain.errors import BadCursor, Gone
-from app.domain.events.command_events import COMMAND_EVENTS
+from app.domain.events.agent_events import COMMAND_EVENTS
 from app.domain.events.run_events import RUN_FINISH
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunStatus

@@ -9,16 +9,15 @@ from collections.abc import AsyncGenerator
 from typing import assert_never
 
 from app.domain.errors import Gone
-from app.domain.events.command_events import (
+from app.domain.events.agent_events import TicketEvent, event_fields
+from app.domain.events.ticket_events import (
     TicketDecided,
-    TicketEvent,
     TicketExpired,
     TicketOpened,
     TicketReminder,
     TicketVoid,
     TicketVoted,
 )
-from app.domain.events.run_events import event_fields
 from app.domain.ids import Tenant
 from app.domain.tickets.decisions import Decision
 from app.domain.tickets.tickets import NoticeKind, TicketFilter, ticket_as_opened, ticket_to_json

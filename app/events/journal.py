@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, PendingEvent
 from app.domain.errors import OwnershipLost
+from app.domain.events.agent_events import AgentEvent
 from app.domain.events.event_sizes import merge_deltas, size_of
-from app.domain.events.run_events import AgentEvent, StepStart
+from app.domain.events.step_events import StepStart
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.events.unsaved_bytes import BYTES_PER_EVENT, UnsavedBytes, weight
 

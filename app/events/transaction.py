@@ -7,7 +7,7 @@ from typing import Protocol
 
 from app.clock import Clock
 from app.domain.checkpoints import PendingEvent
-from app.domain.events.run_events import AgentEvent
+from app.domain.events.agent_events import AgentEvent
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.events.fanout.hub import Hub
 from app.events.sse_encoding import EventBatch

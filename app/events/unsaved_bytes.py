@@ -6,8 +6,9 @@ It bounds what the memory holds while the database is slow or away, whoever is c
 import asyncio
 
 from app.domain.errors import OutputOverflow
+from app.domain.events.agent_events import AgentEvent
 from app.domain.events.event_sizes import size_of
-from app.domain.events.run_events import TOOL_OUTPUT, AgentEvent
+from app.domain.events.tool_call_events import TOOL_OUTPUT
 
 MAX_UNSAVED_BYTES = 1_000_000
 """Bytes that may wait before whoever goes on saying things has to wait too."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.context import ServiceContext
-from app.domain.events.command_events import TicketDecided, TicketExpired
-from app.domain.events.run_events import ToolCallResumed
+from app.domain.events.ticket_events import TicketDecided, TicketExpired
+from app.domain.events.tool_call_events import ToolCallResumed
 from app.domain.ids import CallId, RunId, TicketKey
 from app.domain.json_values import Json
 from app.domain.principals import Principal, Scope

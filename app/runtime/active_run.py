@@ -17,7 +17,9 @@ from app.domain.checkpoints import (
     materialize_output,
 )
 from app.domain.children.background_tasks import NewTask
-from app.domain.events.run_events import AgentEvent, RunFinish, StateSnapshot, StepEnd
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.run_events import RunFinish, StateSnapshot
+from app.domain.events.step_events import StepEnd
 from app.domain.ids import AgentId, CallId, MessageId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.redaction import Redact, unredacted

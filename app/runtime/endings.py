@@ -8,7 +8,7 @@ import structlog
 
 from app.domain.checkpoints import CheckpointAnswer, CheckpointSaved
 from app.domain.errors import PluginFailed
-from app.domain.events.run_events import AgentEvent
+from app.domain.events.agent_events import AgentEvent
 from app.domain.events.run_finish import finish_done, finish_suspended
 from app.domain.ids import TicketKey
 from app.domain.runs.runs import (

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from app.clock import new_id
-from app.domain.events.command_events import TicketOpened
-from app.domain.events.run_events import StepEnd, StreamReset
+from app.domain.events.step_events import StepEnd, StreamReset
+from app.domain.events.ticket_events import TicketOpened
 from app.domain.ids import TicketKey
 from app.domain.runs.limits import Limit, OnLimit, exhausted
 from app.domain.runs.runs import LIMIT_REACHED

@@ -10,7 +10,8 @@ from typing import assert_never
 
 from app import telemetry
 from app.domain.errors import OwnershipLost
-from app.domain.events.run_events import RunStart, StepStart, StreamReset
+from app.domain.events.run_events import RunStart
+from app.domain.events.step_events import StepStart, StreamReset
 from app.domain.runs.identity import run_identity
 from app.domain.runs.limits import Limit
 from app.domain.runs.rate_limits import TimedPause

@@ -13,13 +13,9 @@ from app.domain.agents.specs import AgentSpec
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
 from app.domain.children.background_tasks import TaskStatus
 from app.domain.errors import EventWaitInvalid, StateError
+from app.domain.events.agent_events import AgentEvent
 from app.domain.events.event_sizes import MAX_DELTA_BYTES
-from app.domain.events.run_events import (
-    ActivityDelta,
-    ActivitySnapshot,
-    AgentEvent,
-    ToolCallStreamDelta,
-)
+from app.domain.events.tool_call_events import ActivityDelta, ActivitySnapshot, ToolCallStreamDelta
 from app.domain.ids import AgentId, CallId, RunId, TaskId, ThreadId
 from app.domain.inference.options import NO_OPTIONS, InferenceOptions
 from app.domain.json_values import Json, JsonObject

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, func, literal, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
+from app.domain.events.agent_events import DELTA_EVENTS
 from app.domain.events.delta_merging import LoggedDelta, merge_logged_deltas
-from app.domain.events.run_events import DELTA_EVENTS, RUN_FINISH
+from app.domain.events.run_events import RUN_FINISH
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.json_values import compact
 from app.domain.runs.terminations import SUSPENDED

@@ -7,7 +7,7 @@ from app import telemetry
 from app.clock import sleep
 from app.domain.children.background_tasks import CANCELLED, Task, TaskStatus
 from app.domain.errors import DatabaseUnavailable, OwnershipLost
-from app.domain.events.command_events import InputDelivered
+from app.domain.events.input_events import InputDelivered
 from app.domain.ids import TaskId
 from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.threads.messages import LoggedMessage

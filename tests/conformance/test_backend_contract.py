@@ -132,12 +132,10 @@ def test_what_a_request_needs_and_isnt_offered_is_named_in_order() -> None:
     )
 
 
-def test_what_a_delegation_needs_and_isnt_offered_is_named_in_order() -> None:
-    everything = DelegateNeeds(persistence=True, continuation=True)
-    assert unsupported_delegate_features(
-        REMOTE_STATELESS_TEXT, everything, keeps_children=False
-    ) == ["delegate_persistence", "continuation"]
-    assert unsupported_delegate_features(FULL, everything) == []
+def test_what_a_delegation_needs_and_isnt_offered_is_named() -> None:
+    needs = DelegateNeeds(continuation=True)
+    assert unsupported_delegate_features(REMOTE_STATELESS_TEXT, needs) == ["continuation"]
+    assert unsupported_delegate_features(FULL, needs) == []
 
 
 def test_the_presets_offer_everything_and_nothing() -> None:

@@ -8,7 +8,7 @@ from app.commands.followups.child_runs import run_child_followup
 from app.domain.agents.specs import Delegation
 from app.domain.children.followups import ChildFollowup, FollowupKind
 from app.domain.errors import Invalid
-from app.domain.events.run_events import ActivitySnapshot
+from app.domain.events.tool_call_events import ActivitySnapshot
 from app.domain.ids import RunId
 from app.domain.runs.runs import Done, RunStatus, Waiting, WaitingReason
 from app.domain.runs.terminations import Cancelled, NaturalEnd

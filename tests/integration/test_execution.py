@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.domain.events.run_events import ToolCallStart
+from app.domain.events.tool_call_events import ToolCallStart
 from app.domain.ids import CallId
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.runs.runs import Done, RunStatus

@@ -16,7 +16,8 @@ from app.commands.followups.background_tasks import emit_task_activity, finish_t
 from app.domain.checkpoints import Checkpoint
 from app.domain.children.background_tasks import NewTask, TaskKey, task_failed
 from app.domain.errors import OwnershipLost
-from app.domain.events.run_events import ActivitySnapshot, StepEnd
+from app.domain.events.step_events import StepEnd
+from app.domain.events.tool_call_events import ActivitySnapshot
 from app.domain.ids import AgentId, AgentVersion, CallId, InputId, TaskId, TicketKey, WorkerId
 from app.domain.runs.runs import NewRun, RunRecord
 from app.domain.runs.terminations import Failed

@@ -7,7 +7,8 @@ import pytest
 
 from app.domain.checkpoints import PendingEvent
 from app.domain.errors import Gone
-from app.domain.events.run_events import RunStart, TextDelta
+from app.domain.events.run_events import RunStart
+from app.domain.events.step_events import TextDelta
 from app.domain.tickets.decisions import Action, Decision, DecisionAnswer
 from app.events.fanout.hub import MAX_BACKLOG_FRAMES
 from app.events.follow import check_cursor, last_cursor, read_page

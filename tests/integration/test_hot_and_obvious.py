@@ -12,8 +12,8 @@ from sqlalchemy import text
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import Checkpoint
-from app.domain.events.command_events import RunCreated
-from app.domain.events.run_events import RunStart, StepEnd
+from app.domain.events.run_events import RunCreated, RunStart
+from app.domain.events.step_events import StepEnd
 from app.domain.ids import InputId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.runs.rate_limits import PARTIAL_ANSWER, PartialAnswer, partial_to_json
 from app.domain.runs.runs import NewRun

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from app.clock import SystemClock, new_id
-from app.domain.events.run_events import RunFinish, StepEnd
+from app.domain.events.run_events import RunFinish
+from app.domain.events.step_events import StepEnd
 from app.domain.ids import InputId, Tenant, ThreadId, WorkerId
 from app.domain.runs.runs import NewRun, Running, RunStatus
 from app.domain.threads.messages import MessageRange

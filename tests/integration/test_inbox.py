@@ -6,7 +6,7 @@ import pytest
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import CheckpointSaved, InputOrTasksPending
-from app.domain.events.command_events import InputQueued
+from app.domain.events.input_events import InputQueued
 from app.domain.ids import InputId, MessageId
 from app.domain.runs.runs import NewRun, Waiting, WaitingReason
 from app.domain.threads.messages import Message, Role, Text

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from app.clock import SystemClock
-from app.domain.events.run_events import StepEnd, TextDelta
+from app.domain.events.step_events import StepEnd, TextDelta
 from app.storage.postgres.connect import DatabaseOptions
 from app.storage.postgres.database import Database
 from app.storage.threads import messages

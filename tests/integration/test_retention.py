@@ -10,17 +10,15 @@ import pytest
 
 from app.clock import new_id
 from app.domain.errors import Gone
-from app.domain.events.run_events import (
-    AgentEvent,
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.step_events import (
     InferenceComplete,
     ReasoningDelta,
     StepEnd,
     StepStart,
     TextDelta,
-    ToolCallDelta,
-    ToolCallDone,
-    ToolCallStart,
 )
+from app.domain.events.tool_call_events import ToolCallDelta, ToolCallDone, ToolCallStart
 from app.domain.ids import RunId, Tenant
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import NewRun

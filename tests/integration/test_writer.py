@@ -11,13 +11,8 @@ import pytest
 from app.clock import SystemClock, sleep
 from app.domain.checkpoints import CheckpointSaved, DecidedConcurrently
 from app.domain.errors import OwnershipLost
-from app.domain.events.run_events import (
-    ReasoningDelta,
-    StepEnd,
-    StepStart,
-    TextDelta,
-    ToolCallDelta,
-)
+from app.domain.events.step_events import ReasoningDelta, StepEnd, StepStart, TextDelta
+from app.domain.events.tool_call_events import ToolCallDelta
 from app.domain.runs.runs import Done, NewRun, Running, Waiting
 from app.domain.tickets.decisions import Action, Decision, DecisionAnswer
 from app.events import group_commit

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from app.domain.events.run_events import AgentEvent
+from app.domain.events.agent_events import AgentEvent
 from app.domain.ids import CallId, RunId, ThreadId
 from app.domain.json_values import Json
 from app.runtime.ports import ToolContext

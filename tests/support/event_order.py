@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
-from app.domain.events.command_events import COMMAND_EVENTS
+from app.domain.events.agent_events import COMMAND_EVENTS
 from app.domain.runs.runs import LIFECYCLE
 from app.domain.tools.tool_calls import INTERRUPTED
 

@@ -5,7 +5,8 @@ from contextlib import aclosing, asynccontextmanager
 
 from app.clock import SystemClock
 from app.domain.checkpoints import CheckpointSaved
-from app.domain.events.run_events import RunFinish, TextDelta
+from app.domain.events.run_events import RunFinish
+from app.domain.events.step_events import TextDelta
 from app.domain.ids import RunId
 from app.domain.runs.runs import Done, NewRun, Waiting
 from app.domain.tickets.tickets import Ticket

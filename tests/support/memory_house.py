@@ -12,13 +12,9 @@ from app.domain.agents.specs import AgentSpec
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, CheckpointSaved
 from app.domain.children.background_tasks import TaskStatus
 from app.domain.errors import InferenceFailed
-from app.domain.events.command_events import (
-    CancelRequested,
-    InputDelivered,
-    RunCreated,
-    TicketDecided,
-)
-from app.domain.events.run_events import RunStart
+from app.domain.events.input_events import InputDelivered
+from app.domain.events.run_events import CancelRequested, RunCreated, RunStart
+from app.domain.events.ticket_events import TicketDecided
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.principals import DEFAULT_TENANT
 from app.domain.runs.identity import run_identity

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from app.clock import SystemClock
 from app.domain.checkpoints import Checkpoint, PendingEvent
-from app.domain.events.run_events import AgentEvent, event_fields
+from app.domain.events.agent_events import AgentEvent, event_fields
 from app.domain.ids import ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import Done, Running, RunRecord

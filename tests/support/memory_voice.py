@@ -11,8 +11,8 @@ from app.domain.checkpoints import (
     PendingEvent,
 )
 from app.domain.errors import OwnershipLost
+from app.domain.events.agent_events import AgentEvent
 from app.domain.events.event_sizes import merge_deltas
-from app.domain.events.run_events import AgentEvent
 from app.domain.ids import CallId
 from app.domain.runs.runs import Running, Waiting
 from app.domain.tickets.tickets import Ticket

@@ -7,14 +7,10 @@ from datetime import datetime, timedelta
 
 from app.clock import new_id
 from app.domain.checkpoints import Checkpoint
-from app.domain.events.run_events import (
-    AgentEvent,
-    InferenceComplete,
-    RunFinish,
-    RunStart,
-    StepEnd,
-    StepStart,
-    TextDelta,
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.run_events import RunFinish, RunStart
+from app.domain.events.step_events import InferenceComplete, StepEnd, StepStart, TextDelta
+from app.domain.events.tool_call_events import (
     ToolCallDelta,
     ToolCallDone,
     ToolCallReady,

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from app.domain.checkpoints import Checkpoint, CheckpointSaved, PendingEvent
-from app.domain.events.command_events import InputDelivered
+from app.domain.events.input_events import InputDelivered
 from app.domain.ids import WorkerId
 from app.domain.runs.rate_limits import partial_answer_of
 from app.domain.runs.runs import Done, NewRun, Running

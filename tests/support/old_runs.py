@@ -6,7 +6,8 @@ from datetime import timedelta
 import asyncpg
 
 from app.clock import SystemClock
-from app.domain.events.run_events import AgentEvent, RunFinish
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.run_events import RunFinish
 from app.domain.ids import ThreadId
 from app.domain.runs.runs import NewRun
 from app.storage.checkpoints import batched

@@ -5,8 +5,9 @@ from datetime import timedelta
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import Checkpoint, PendingEvent
-from app.domain.events.command_events import RunCreated
-from app.domain.events.run_events import AgentEvent, TextDelta
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.run_events import RunCreated
+from app.domain.events.step_events import TextDelta
 from app.domain.ids import (
     AgentId,
     AgentVersion,

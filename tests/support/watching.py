@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, CheckpointSaved
-from app.domain.events.run_events import AgentEvent
+from app.domain.events.agent_events import AgentEvent
 from app.domain.ids import CallId
 from app.domain.json_values import Json
 from app.domain.tickets.tickets import Ticket

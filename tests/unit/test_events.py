@@ -7,18 +7,18 @@ from typing import get_args
 import pytest
 
 from app.domain.checkpoints import PendingEvent
-from app.domain.events.command_events import COMMAND_EVENTS
+from app.domain.events.agent_events import COMMAND_EVENTS, DELTA_EVENTS, AgentEvent, event_fields
 from app.domain.events.event_sizes import MAX_DELTA_BYTES, merge_deltas
 from app.domain.events.partial_message import PartialMessage, partial_message_of
-from app.domain.events.run_events import (
-    DELTA_EVENTS,
-    AgentEvent,
+from app.domain.events.run_events import RunStart
+from app.domain.events.step_events import (
     InferenceComplete,
     ReasoningDelta,
-    RunStart,
     StepEnd,
     StreamReset,
     TextDelta,
+)
+from app.domain.events.tool_call_events import (
     ToolCallCancel,
     ToolCallDelta,
     ToolCallDone,
@@ -26,7 +26,6 @@ from app.domain.events.run_events import (
     ToolCallResumed,
     ToolCallStart,
     ToolCallStreamDelta,
-    event_fields,
 )
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.events.sse_encoding import EventBatch
@@ -77,7 +76,7 @@ def test_absent_fields_are_left_out_but_a_null_result_is_shown() -> None:
 
 def test_every_event_has_a_type_of_its_own() -> None:
     types = [event.event_type for event in get_args(AgentEvent)]
-    assert len(set(types)) == len(types) == 39
+    assert len(set(types)) == len(types) == 36
     assert set(types) >= COMMAND_EVENTS | DELTA_EVENTS
 
 

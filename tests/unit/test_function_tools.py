@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.events.run_events import AgentEvent, ToolCallStreamDelta
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.tool_call_events import ToolCallStreamDelta
 from app.domain.tools.tool_calls import ToolResult
 from app.runtime.ports import ToolContext
 from app.tools.functions.decorator import FunctionTool, tool

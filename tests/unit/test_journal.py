@@ -6,14 +6,12 @@ import pytest
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
 from app.domain.errors import OutputOverflow, OwnershipLost
+from app.domain.events.agent_events import AgentEvent
 from app.domain.events.event_sizes import MAX_DELTA_BYTES
-from app.domain.events.run_events import (
+from app.domain.events.step_events import ReasoningDelta, StepEnd, TextDelta
+from app.domain.events.tool_call_events import (
     ActivityDelta,
     ActivitySnapshot,
-    AgentEvent,
-    ReasoningDelta,
-    StepEnd,
-    TextDelta,
     ToolCallDelta,
     ToolCallStreamDelta,
 )

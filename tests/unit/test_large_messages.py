@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.events.partial_message import partial_message_of
-from app.domain.events.run_events import TextDelta, ToolCallDelta, ToolCallStart
+from app.domain.events.step_events import TextDelta
+from app.domain.events.tool_call_events import ToolCallDelta, ToolCallStart
 from app.domain.json_tokens import has_more_tokens
 from app.domain.json_values import Json, compact
 from app.domain.tools.tool_calls import ToolDescriptor

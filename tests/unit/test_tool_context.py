@@ -5,13 +5,9 @@ from typing import Any
 import pytest
 
 from app.domain.errors import StateError
+from app.domain.events.agent_events import AgentEvent
 from app.domain.events.event_sizes import MAX_DELTA_BYTES
-from app.domain.events.run_events import (
-    ActivityDelta,
-    ActivitySnapshot,
-    AgentEvent,
-    ToolCallStreamDelta,
-)
+from app.domain.events.tool_call_events import ActivityDelta, ActivitySnapshot, ToolCallStreamDelta
 from app.domain.ids import CallId, RunId, ThreadId
 from app.domain.tools.tool_calls import SuspensionRequest
 from app.runtime.ports import ToolContext

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.domain.events.run_events import AgentEvent, ToolCallStreamDelta
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.tool_call_events import ToolCallStreamDelta
 from app.tools.functions.output_pacing import OUTPUT_TIME_SHARE, ThreadEmitter, paced
 
 pytestmark = pytest.mark.anyio

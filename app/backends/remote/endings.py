@@ -16,8 +16,8 @@ from app.domain.agents.backend_results import (
     status_of_termination,
 )
 from app.domain.checkpoints import CheckpointSaved
-from app.domain.events.command_events import TicketOpened, TicketVoid
 from app.domain.events.run_finish import finish_done, finish_suspended
+from app.domain.events.ticket_events import TicketOpened, TicketVoid
 from app.domain.ids import TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.runs.runs import Done, Waiting, waiting_reason

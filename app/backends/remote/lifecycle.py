@@ -19,7 +19,8 @@ from app.backends.remote.run import RemoteRun
 from app.backends.remote.status import tickets_decided_remotely
 from app.backends.remote.turn import run_turn
 from app.domain.errors import OwnershipLost
-from app.domain.events.run_events import RunStart, StreamReset
+from app.domain.events.run_events import RunStart
+from app.domain.events.step_events import StreamReset
 from app.domain.runs.identity import run_identity
 from app.domain.runs.terminations import Cancelled, Failed
 from app.domain.tickets.tickets import Ticket, TicketStatus

@@ -22,7 +22,9 @@ from app.domain.checkpoints import (
     PendingEvent,
     materialize_output,
 )
-from app.domain.events.run_events import AgentEvent, RunFinish, StepEnd
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.run_events import RunFinish
+from app.domain.events.step_events import StepEnd
 from app.domain.ids import MessageId, RunId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.redaction import Redact, unredacted

@@ -11,13 +11,8 @@ from app.backends.remote.endings import TurnOutcome, finish_remote, save_turn_ou
 from app.backends.remote.questions import answer_as_message, answer_to_remote, was_answered_by
 from app.backends.remote.run import RemoteRun
 from app.domain.agents.backend_results import BackendResult, Completed
-from app.domain.events.run_events import (
-    ActivitySnapshot,
-    InferenceComplete,
-    StepStart,
-    StreamReset,
-    TextDelta,
-)
+from app.domain.events.step_events import InferenceComplete, StepStart, StreamReset, TextDelta
+from app.domain.events.tool_call_events import ActivitySnapshot
 from app.domain.json_values import Json, JsonObject
 from app.domain.runs.terminations import Failed
 from app.domain.threads.messages import Message, Role, Text, Visibility

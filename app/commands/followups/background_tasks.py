@@ -18,8 +18,8 @@ from app.domain.children.background_tasks import (
     event_message,
 )
 from app.domain.errors import NotFound
-from app.domain.events.command_events import InputQueued
-from app.domain.events.run_events import AgentEvent
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.input_events import InputQueued
 from app.domain.ids import InputId, MessageId, RunId, TaskId, Tenant
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord, Waiting, WaitingReason

@@ -25,7 +25,7 @@ from app.domain.children.child_runs import (
 )
 from app.domain.children.followups import ChildFollowup, FollowupKind
 from app.domain.errors import Conflict, NotFound
-from app.domain.events.run_events import ActivitySnapshot
+from app.domain.events.tool_call_events import ActivitySnapshot
 from app.domain.ids import CallId
 from app.domain.json_values import digest
 from app.domain.principals import Principal, Scope

@@ -18,7 +18,7 @@ from app.domain.children.followups import (
     Followup,
     FollowupKind,
 )
-from app.domain.events.command_events import CancelRequested
+from app.domain.events.run_events import CancelRequested
 from app.events.transaction import Transaction
 from app.storage.children import child_runs
 from app.storage.queue import deliveries, failed_followups, run_ends

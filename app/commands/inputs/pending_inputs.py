@@ -11,7 +11,7 @@ from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
 from app.commands.runs.cancel import request_cancel
 from app.context import ServiceContext
 from app.domain.errors import Conflict, DigestMismatch, NotFound
-from app.domain.events.command_events import InputChanged, InputRetracted
+from app.domain.events.input_events import InputChanged, InputRetracted
 from app.domain.ids import InputId, Tenant, ThreadId
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord, RunStatus

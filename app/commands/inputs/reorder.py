@@ -12,7 +12,7 @@ from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
 from app.commands.inputs.pending_inputs import InputVersion, find_pending, require_pending
 from app.context import ServiceContext
 from app.domain.errors import Invalid
-from app.domain.events.command_events import InputsReordered
+from app.domain.events.input_events import InputsReordered
 from app.domain.ids import InputId, RunId, ThreadId
 from app.domain.principals import Principal, Scope
 from app.domain.threads.inputs import Input, in_new_order, runs_in_order

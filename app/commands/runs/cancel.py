@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
 from app.commands.runs.end_idle import end_idle
 from app.context import ServiceContext
-from app.domain.events.command_events import CancelRequested
+from app.domain.events.run_events import CancelRequested
 from app.domain.ids import RunId
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord, RunStatus

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from app.domain.events.command_events import RunCreated
+from app.domain.events.run_events import RunCreated
 from app.domain.runs.runs import (
     MessageInput,
     MessageOutput,

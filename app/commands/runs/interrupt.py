@@ -7,7 +7,7 @@ without it.
 """
 
 from app.commands.runs.cancel import InterruptedRun, request_cancel
-from app.domain.events.command_events import RollbackRequested
+from app.domain.events.run_events import RollbackRequested
 from app.domain.ids import RunId
 from app.domain.principals import Principal
 from app.domain.runs.runs import RunRecord

@@ -16,7 +16,7 @@ from app.commands.runs.capabilities import require_supported
 from app.context import ServiceContext
 from app.domain.agents.capabilities import RootNeeds
 from app.domain.errors import Conflict
-from app.domain.events.command_events import PauseEnded, PauseRequested
+from app.domain.events.run_events import PauseEnded, PauseRequested
 from app.domain.ids import RunId
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import (

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from app.clock import new_id
 from app.domain.errors import Conflict, TooMany
-from app.domain.events.command_events import InputQueued
+from app.domain.events.input_events import InputQueued
 from app.domain.ids import InputId
 from app.domain.runs.runs import RunRecord, Waiting, WaitingReason
 from app.domain.threads.messages import Message

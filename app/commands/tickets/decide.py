@@ -15,7 +15,7 @@ from app.commands.tickets.evaluate import DecisionAttempt, evaluate_decisions
 from app.commands.tickets.rejections import note_rejection
 from app.context import ServiceContext
 from app.domain.errors import Refusal
-from app.domain.events.command_events import TicketDecided, TicketVoted
+from app.domain.events.ticket_events import TicketDecided, TicketVoted
 from app.domain.ids import RunId
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord, RunStatus

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.domain.events.command_events import TicketDecided
+from app.domain.events.ticket_events import TicketDecided
 from app.domain.rules.remembered import Remember, RememberedRule
 from app.domain.tickets.decisions import Decision, DecisionAnswer
 from app.domain.tickets.tickets import Ticket

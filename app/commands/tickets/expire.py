@@ -12,7 +12,7 @@ import structlog
 
 from app.commands.runs.cancel import request_cancel
 from app.context import ServiceContext
-from app.domain.events.command_events import TicketExpired, TicketReminder
+from app.domain.events.ticket_events import TicketExpired, TicketReminder
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.tickets.terms import OnExpiry

@@ -105,8 +105,6 @@ class RootNeeds:
 class DelegateNeeds:
     """What an agent asks of another one that it gives work to."""
 
-    persistence: bool = False
-    """The child's run shall be kept, not only its result."""
     continuation: bool = False
 
 
@@ -123,15 +121,10 @@ def unsupported_root_features(offered: Capabilities, needs: RootNeeds) -> list[s
     return [name for name, is_lacking in lacks.items() if is_lacking]
 
 
-def unsupported_delegate_features(
-    offered: Capabilities, needs: DelegateNeeds, *, keeps_children: bool = True
-) -> list[str]:
-    """The same for a child run; whether one can be kept is up to us and not to who executes it."""
-    lacks = {
-        "delegate_persistence": needs.persistence and not keeps_children,
-        "continuation": needs.continuation and offered.continuation is Continuation.NONE,
-    }
-    return [name for name, is_lacking in lacks.items() if is_lacking]
+def unsupported_delegate_features(offered: Capabilities, needs: DelegateNeeds) -> list[str]:
+    """Names of what a child run needs and isn't offered."""
+    lacks_turns = needs.continuation and offered.continuation is Continuation.NONE
+    return ["continuation"] if lacks_turns else []
 
 
 def unsupported_message(agent_id: AgentId, features: Collection[str]) -> str:

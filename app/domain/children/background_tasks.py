@@ -6,7 +6,6 @@ A task outlives the step, the worker and the activation that began it. It ends o
 run finds an input that says so.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -35,14 +34,6 @@ class TaskStatus(StrEnum):
     @property
     def is_final(self) -> bool:
         return self is not TaskStatus.RUNNING
-
-
-TASK_TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
-    TaskStatus.RUNNING: frozenset(TaskStatus),
-    TaskStatus.COMPLETED: frozenset({TaskStatus.COMPLETED}),
-    TaskStatus.FAILED: frozenset({TaskStatus.FAILED}),
-    TaskStatus.CANCELLED: frozenset({TaskStatus.CANCELLED}),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from app.domain.agents.backend_results import (
     status_of_termination,
 )
 from app.domain.agents.capabilities import DelegateNeeds
-from app.domain.agents.specs import Delegation
 from app.domain.ids import AgentId, AgentVersion, RunId, ThreadId
 from app.domain.json_values import Json, JsonObject, as_object
 from app.domain.runs.runs import Done, RunRecord, Waiting
@@ -27,10 +26,9 @@ SUBAGENT = "Subagent"
 CHILD_ACTION = "agent_delegate:running"
 
 
-def needs_of(delegation: Delegation, *, in_background: bool) -> DelegateNeeds:
-    """What a child is asked for. One that goes on in the background may be told more at any moment, and has
-    another turn for it."""
-    return DelegateNeeds(persistence=delegation.keep, continuation=in_background)
+def delegate_needs(*, in_background: bool) -> DelegateNeeds:
+    """What a child run needs. A background child may get further messages, so it needs another turn."""
+    return DelegateNeeds(continuation=in_background)
 
 
 def delegate_tool_name(agent_id: AgentId) -> str:

@@ -7,8 +7,9 @@ the joined ones stand for never overlap, and a number at the end of one still me
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from app.domain.events.agent_events import DELTA_EVENTS
 from app.domain.events.event_sizes import MAX_DELTA_BYTES
-from app.domain.events.run_events import DELTA_EVENTS, ToolCallDelta
+from app.domain.events.tool_call_events import ToolCallDelta
 from app.domain.json_values import JsonObject
 
 _TEXT = {

@@ -1,11 +1,10 @@
 """How much an event holds, and adjacent deltas made one for as long as that one isn't too large."""
 
-from app.domain.events.run_events import (
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.step_events import ReasoningDelta, TextDelta
+from app.domain.events.tool_call_events import (
     ActivityDelta,
     ActivitySnapshot,
-    AgentEvent,
-    ReasoningDelta,
-    TextDelta,
     ToolCallDelta,
     ToolCallStreamDelta,
 )

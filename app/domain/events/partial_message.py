@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from app.domain.events.run_events import (
-    StreamReset,
-    TextDelta,
+from app.domain.events.step_events import StreamReset, TextDelta
+from app.domain.events.tool_call_events import (
     ToolCallCancel,
     ToolCallDelta,
     ToolCallDone,

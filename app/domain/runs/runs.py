@@ -7,7 +7,6 @@
 A status says what a user may expect. That a run is *ready* isn't a status: it is a queued delivery.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -25,14 +24,6 @@ class RunStatus(StrEnum):
     RUNNING = "running"
     WAITING = "waiting"
     DONE = "done"
-
-
-RUN_TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
-    RunStatus.CREATED: frozenset({RunStatus.CREATED, RunStatus.RUNNING, RunStatus.DONE}),
-    RunStatus.RUNNING: frozenset({RunStatus.RUNNING, RunStatus.WAITING, RunStatus.DONE}),
-    RunStatus.WAITING: frozenset({RunStatus.WAITING, RunStatus.RUNNING, RunStatus.DONE}),
-    RunStatus.DONE: frozenset({RunStatus.DONE}),
-}
 
 
 class WaitingReason(StrEnum):

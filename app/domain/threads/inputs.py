@@ -1,6 +1,6 @@
 """Inputs: messages that wait to enter a thread's log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,13 +14,6 @@ class InputStatus(StrEnum):
     PENDING = "pending"
     CONSUMED = "consumed"
     RETRACTED = "retracted"
-
-
-INPUT_TRANSITIONS: Mapping[InputStatus, frozenset[InputStatus]] = {
-    InputStatus.PENDING: frozenset(InputStatus),
-    InputStatus.CONSUMED: frozenset({InputStatus.CONSUMED}),
-    InputStatus.RETRACTED: frozenset({InputStatus.RETRACTED}),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

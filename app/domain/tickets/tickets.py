@@ -6,7 +6,7 @@ A ticket is an authorization boundary, not a chat message: it is bound to the to
 its arguments and to the run, it can be used once, and it never changes after it left `open`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -55,14 +55,6 @@ class NoticeKind(StrEnum):
     REMINDER = "reminder"
     EXPIRED = "expired"
     VOID = "void"
-
-
-TICKET_TRANSITIONS: Mapping[TicketStatus, frozenset[TicketStatus]] = {
-    TicketStatus.OPEN: frozenset(TicketStatus),
-    TicketStatus.DECIDED: frozenset({TicketStatus.DECIDED}),
-    TicketStatus.EXPIRED: frozenset({TicketStatus.EXPIRED}),
-    TicketStatus.VOID: frozenset({TicketStatus.VOID}),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

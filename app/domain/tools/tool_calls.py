@@ -44,16 +44,6 @@ class CallStatus(StrEnum):
         return self in (CallStatus.SUCCEEDED, CallStatus.FAILED, CallStatus.CANCELLED)
 
 
-CALL_TRANSITIONS: dict[CallStatus, frozenset[CallStatus]] = {
-    CallStatus.PENDING: frozenset(CallStatus),
-    CallStatus.RUNNING: frozenset(CallStatus) - {CallStatus.PENDING},
-    CallStatus.SUSPENDED: frozenset(CallStatus) - {CallStatus.PENDING},
-    CallStatus.SUCCEEDED: frozenset({CallStatus.SUCCEEDED}),
-    CallStatus.FAILED: frozenset({CallStatus.FAILED}),
-    CallStatus.CANCELLED: frozenset({CallStatus.CANCELLED}),
-}
-
-
 class ResumeMode(StrEnum):
     """How a decision is used once it is there."""
 

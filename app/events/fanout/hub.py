@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
-from app.domain.events.command_events import TICKET_EVENTS
+from app.domain.events.agent_events import TICKET_EVENTS
 from app.domain.ids import Tenant, ThreadId
 from app.events.sse_encoding import EventBatch, Frame
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from app.clock import Clock
 from app.domain.children.background_tasks import TaskStatus
-from app.domain.events.run_events import AgentEvent
+from app.domain.events.agent_events import AgentEvent
 from app.domain.ids import AgentId, AgentVersion, CallId, TaskId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import RunRecord

@@ -15,7 +15,7 @@ import structlog
 from app import telemetry
 from app.clock import sleep, yield_to_loop
 from app.domain.errors import InferenceFailed
-from app.domain.events.run_events import InferenceComplete
+from app.domain.events.step_events import InferenceComplete
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.inference.options import (
     NO_OPTIONS,

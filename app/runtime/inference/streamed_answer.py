@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app import telemetry
-from app.domain.events.run_events import (
-    ReasoningDelta,
-    StreamReset,
-    TextDelta,
+from app.domain.events.step_events import ReasoningDelta, StreamReset, TextDelta
+from app.domain.events.tool_call_events import (
     ToolCallCancel,
     ToolCallDelta,
     ToolCallReady,

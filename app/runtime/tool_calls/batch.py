@@ -10,8 +10,9 @@ from dataclasses import replace
 from app import telemetry
 from app.domain.checkpoints import CheckpointSaved
 from app.domain.errors import PluginFailed
-from app.domain.events.command_events import TicketOpened
-from app.domain.events.run_events import AgentEvent, ToolCallDone, ToolCallResumed
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.ticket_events import TicketOpened
+from app.domain.events.tool_call_events import ToolCallDone, ToolCallResumed
 from app.domain.ids import CallId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.runs.terminations import Termination

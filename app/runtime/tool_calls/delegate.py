@@ -7,12 +7,12 @@ from app.domain.children.child_runs import (
     CHILD_ACTION,
     ChildWork,
     ancestors_of,
-    needs_of,
+    delegate_needs,
     progress_content,
     ticket_name_of_child,
     work_to_json,
 )
-from app.domain.events.run_events import ActivitySnapshot
+from app.domain.events.tool_call_events import ActivitySnapshot
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.json_values import as_object
 from app.domain.tickets.tickets import TicketKind
@@ -41,7 +41,7 @@ async def plan_child(
     found = await run.agents.at_version(target, None)
     if isinstance(found, UnknownAgentVersion):
         return found.reason
-    needs = needs_of(run.agent.spec.delegation, in_background=in_background)
+    needs = delegate_needs(in_background=in_background)
     lacking = unsupported_delegate_features(found.capabilities, needs)
     if lacking:
         return unsupported_message(target, lacking)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.clock import new_id
-from app.domain.events.command_events import TicketOpened
-from app.domain.events.run_events import AgentEvent, ToolCallDone
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.ticket_events import TicketOpened
+from app.domain.events.tool_call_events import ToolCallDone
 from app.domain.ids import TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.threads.messages import Message

@@ -1,6 +1,7 @@
 """Pausing: a run with a pause request suspends at its next step border."""
 
-from app.domain.events.run_events import AgentEvent, StepEnd
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.step_events import StepEnd
 from app.domain.runs.runs import MANUAL_PAUSE
 from app.domain.tickets.tickets import TicketStatus
 from app.runtime.active_run import ActiveRun

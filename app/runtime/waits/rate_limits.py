@@ -11,8 +11,8 @@ from typing import assert_never
 import structlog
 
 from app import telemetry
-from app.domain.events.run_events import StepEnd
 from app.domain.events.run_finish import finish_suspended
+from app.domain.events.step_events import StepEnd
 from app.domain.runs.rate_limits import ResumeAt, TimedPause, WaitExceeded, plan_wait
 from app.domain.runs.runs import RATE_LIMIT, Waiting, waiting_reason
 from app.domain.runs.terminations import RATE_LIMIT_WAIT_EXCEEDED

@@ -22,7 +22,7 @@ from app.domain.checkpoints import (
 from app.domain.children.background_tasks import TaskKey
 from app.domain.children.child_runs import work_from_json
 from app.domain.children.followups import AbortRemote, CallRunEnd
-from app.domain.events.command_events import PauseRequested, RolledBack
+from app.domain.events.run_events import PauseRequested, RolledBack
 from app.domain.json_values import storable
 from app.domain.runs.runs import Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.runs.terminations import Cancelled, NaturalEnd

@@ -10,8 +10,9 @@ from sqlalchemy import Text, Uuid, cast, func, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.domain.checkpoints import PendingEvent
-from app.domain.events.command_events import RUN_CREATED
-from app.domain.events.run_events import STEP_END, STEP_START, event_fields
+from app.domain.events.agent_events import event_fields
+from app.domain.events.run_events import RUN_CREATED
+from app.domain.events.step_events import STEP_END, STEP_START
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.storage.codec import storable_json
 from app.storage.postgres.database import Connection, RawPool, raw

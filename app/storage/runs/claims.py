@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import asyncpg
 
 from app.domain.checkpoints import PendingEvent
-from app.domain.events.command_events import InputDelivered
+from app.domain.events.input_events import InputDelivered
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import NewRun, RunRecord, RunStatus

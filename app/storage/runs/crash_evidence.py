@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import Select, cast, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from app.domain.events.run_events import ActivitySnapshot, ToolCallStreamDelta
+from app.domain.events.tool_call_events import ActivitySnapshot, ToolCallStreamDelta
 from app.domain.ids import CallId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.tools.crash_evidence import MAX_STREAMED_CHARACTERS, CrashEvidence, LostWorker
 from app.storage.postgres.database import Connection

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import exists, or_, select, tuple_
 
-from app.domain.events.command_events import TicketDecided, TicketExpired
-from app.domain.events.run_events import ToolCallDone, ToolCallResumed
+from app.domain.events.ticket_events import TicketDecided, TicketExpired
+from app.domain.events.tool_call_events import ToolCallDone, ToolCallResumed
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
 from app.domain.slices import Slice
 from app.domain.tickets.tickets import Ticket

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from app.domain.errors import EventWaitInvalid
-from app.domain.events.run_events import AgentEvent
+from app.domain.events.agent_events import AgentEvent
 from app.domain.json_values import Json, JsonObject
 from app.runtime.ports import Events, ToolContext
 from app.tools.functions.output_pacing import ThreadEmitter, WaitForCapacity, paced

@@ -11,8 +11,8 @@ from functools import partial
 from types import coroutine
 from typing import Any, TypeVar
 
+from app.domain.events.agent_events import AgentEvent
 from app.domain.events.event_sizes import size_of
-from app.domain.events.run_events import AgentEvent
 
 T = TypeVar("T")
 WaitForCapacity = Callable[[], Awaitable[None]]

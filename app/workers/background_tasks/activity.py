@@ -6,7 +6,8 @@ import structlog
 
 from app.clock import sleep
 from app.commands.followups.background_tasks import emit_task_activity
-from app.domain.events.run_events import ActivitySnapshot, AgentEvent
+from app.domain.events.agent_events import AgentEvent
+from app.domain.events.tool_call_events import ActivitySnapshot
 from app.events.transaction import EventTransactions
 from app.events.unsaved_bytes import UnsavedBytes, weight
 from app.storage.children.background_tasks import ClaimedTask

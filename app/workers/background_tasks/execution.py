@@ -22,7 +22,7 @@ from app.domain.children.background_tasks import (
     outcome_unknown,
     task_failed,
 )
-from app.domain.events.run_events import AgentEvent
+from app.domain.events.agent_events import AgentEvent
 from app.domain.redaction import Redact, unredacted
 from app.domain.tools.reconciliation import DidNotHappen, DontKnow
 from app.domain.tools.tool_calls import ToolResult

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from app.domain.events.command_events import COMMAND_EVENTS
+from app.domain.events.agent_events import COMMAND_EVENTS
 from tests.journeys.chaos.truth import Row, Truth
 from tests.journeys.chaos.violations import Violation
 from tests.support.event_order import check_thread
