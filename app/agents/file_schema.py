@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from app.agents.config_errors import ConfigErrors, did_you_mean
-from app.domain.agents.endpoints import DEFAULT_TIMEOUT
+from app.domain.agents.endpoints import DEFAULT_TIMEOUT_SECONDS
 from app.domain.agents.specs import AgentSpec, Delegation
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
@@ -92,7 +92,7 @@ class EndpointEntry(ConfigEntry):
     url: Annotated[str, Field(pattern=r"^https?://[^\s/]+"), AfterValidator(_bare_address)]
     target: Name | None = None
     auth_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
-    timeout: float = Field(default=DEFAULT_TIMEOUT, gt=0, le=86_400)
+    timeout: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=86_400)
     options: dict[str, Any] = {}
 
 

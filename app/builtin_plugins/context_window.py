@@ -14,8 +14,8 @@ from app.builtin_plugins.kinds import PluginConfig, PluginKind
 from app.domain.agents.specs import AgentSpec
 from app.domain.threads.messages import Message, Role, Visibility
 from app.runtime.history import token_estimates
-from app.runtime.history.call_pairs import answered
-from app.runtime.history.compaction_plan import WORTH_READING, CompactionPolicy
+from app.runtime.history.call_pairs import with_one_result_per_call
+from app.runtime.history.compaction_plan import MIN_NEW_TOKENS, CompactionPolicy
 from app.runtime.history.truncation import truncated
 from app.runtime.plugins import Plugin, ViewRequest
 
@@ -51,7 +51,7 @@ class ContextWindow(PluginConfig):
         return CompactionPolicy(
             threshold=self.autocompact_threshold,
             keep_recent_messages=self.keep_recent_messages,
-            most_input_tokens=self.tokens_for_messages,
+            max_input_tokens=self.tokens_for_messages,
             trim_results=self.trim_results,
             model=self.summary_model,
         )
@@ -68,9 +68,9 @@ class ContextWindow(PluginConfig):
                 raise ValueError(
                     "summary_model needs autocompact_threshold; add it or remove the model"
                 )
-        elif not WORTH_READING < threshold <= self.tokens_for_messages:
+        elif not MIN_NEW_TOKENS < threshold <= self.tokens_for_messages:
             raise ValueError(
-                f"autocompact_threshold must be more than {WORTH_READING}, or a summary saves nothing,"
+                f"autocompact_threshold must be more than {MIN_NEW_TOKENS}, or a summary saves nothing,"
                 f" and at most {self.tokens_for_messages} (max_context_tokens - max_output_tokens), or messages are"
                 " left out before they are summarised"
             )
@@ -93,7 +93,7 @@ def fit_messages(config: ContextWindow, messages: Sequence[Message], taken: int)
     count, stop, was_read = 0, len(messages), False
     while stop > head:
         start = _start_of_turn(messages, stop, head)
-        turn = answered(messages[start:stop])
+        turn = with_one_result_per_call(messages[start:stop])
         if config.trim_results and (was_read or _tokens(turn) > room):
             turn = [truncated(message) for message in turn]
         was_read = was_read or messages[start].role is Role.ASSISTANT

@@ -1,4 +1,4 @@
-"""A run while it executes: what it is, what it has, and its ways to speak and be saved."""
+"""A run while it executes: its record, agent and state, and how it emits events and is saved."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,28 +62,28 @@ from app.runtime.usage import UsageMeter
 log = structlog.get_logger(__name__)
 
 OWN_EXTENSIONS = frozenset({LIFECYCLE, RAISED, USED})
-"""What the runtime itself keeps in a run's state, under no key that a plugin can have."""
+"""Extensions of a run's state that belong to the runtime; plugins can't use these keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationStart:
-    """Where an execution begins: with a new activation, or in the middle of one that was cut short."""
+    """Where an execution begins: with a new activation, or in one that a lost worker left open."""
 
     continues: bool = False
-    """`run_start` has been said, and no `run_finish` since."""
+    """`run_start` was emitted, and no `run_finish` since."""
     step_begun: bool = False
-    """`step_start` of the step that comes next has been said."""
+    """`step_start` of the next step was emitted."""
     calls: Sequence[CallState] = ()
     """Calls of the open step, or of a suspended one."""
     marked_at: Mapping[CallId, datetime] = field(default_factory=dict)
-    """When calls that have no result were handed to their tools."""
+    """When each call without a result was handed to its tool."""
     tickets: Sequence[Ticket] = ()
-    """Open ones, and answered ones that haven't been applied."""
+    """Open tickets, and answered ones that haven't been applied."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ActiveRun:
-    """The changing side of one execution. All of it may be lost: the database has what counts."""
+    """The changing state of one execution. A crash loses only what no checkpoint has saved."""
 
     record: RunRecord
     agent: ResolvedAgent
@@ -100,29 +100,29 @@ class ActiveRun:
     agents: Agents
     compaction: Compaction = field(default_factory=Compaction)
     remembered: RememberedRules = NoRememberedRules()
-    traces: CrashEvidenceReader = NoCrashEvidence()
+    crash_evidence: CrashEvidenceReader = NoCrashEvidence()
     redact: Redact = unredacted
-    """For text of exceptions, before it is stored or shown."""
+    """Applied to the text of exceptions before it is stored or shown."""
     rate_limits: RateLimitPolicy = RateLimitPolicy()
     thread_state: JsonObject = field(default_factory=dict)
-    """What the thread remembers, as it was last stored."""
+    """The thread's state as it was last stored."""
     state: StateStore = field(default_factory=StateStore)
     in_step: bool = False
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
     input: MessageInput | None = field(init=False)
     inferred_input: MessageInput | None = None
-    """The input, until the run's row has it."""
+    """The inferred input, until a checkpoint writes it to the run's row."""
     output: MessageOutput = field(default_factory=MessageOutput)
     tickets: list[Ticket] = field(default_factory=list)
-    """Open ones, and answered ones that haven't been applied, as far as is known here."""
+    """Open tickets, and answered ones that haven't been applied, as of the last read."""
     open_calls: dict[CallId, CallState] = field(default_factory=dict)
-    """Calls that are in the log and have no result yet."""
-    unfinished: Message | None = None
-    """What the model has said and nobody has saved: kept by the end, should one come before the next save."""
+    """Calls in the log that have no result yet."""
+    unsaved_answer: Message | None = None
+    """The model's answer until a checkpoint saves it. If the run ends before, its last checkpoint has it."""
     _remembered: tuple[tuple[int, AgentId], Sequence[Rule]] | None = None
-    starting: list[NewTask] = field(default_factory=list)
-    """Tasks that begin with the next commit."""
+    new_tasks: list[NewTask] = field(default_factory=list)
+    """Background tasks that the next commit starts."""
     unread_inputs: int = 0
     open_tasks: int = 0
     is_paused: bool = False
@@ -130,7 +130,7 @@ class ActiveRun:
     new_pause: NewPause | None = None
     """A plugin's pause, which the next commit writes."""
     usage_meter: UsageMeter = field(init=False)
-    _began: datetime = field(init=False)
+    _started_at: datetime = field(init=False)
 
     def __post_init__(self) -> None:
         self.steps = self.record.steps
@@ -144,7 +144,7 @@ class ActiveRun:
         self.open_tasks = self.record.open_tasks
         self.is_paused = self.record.pause is not None
         self.usage_meter = UsageMeter(self.record)
-        self._began = self.clock.now()
+        self._started_at = self.clock.now()
         self._restore_state()
         self.tickets = list(self.start.tickets)
         self.open_calls = {
@@ -158,15 +158,15 @@ class ActiveRun:
 
     @property
     def step_index(self) -> int:
-        """The step that messages belong to: the open one; between steps the last one, or that of calls
-        which are open in a step that isn't complete."""
+        """The step that new messages belong to: the open one. Between steps it is the last one, or the
+        incomplete step of the open calls."""
         if self.in_step:
             return self.steps
         return max([self.steps - 1, *(state.step_index for state in self.open_calls.values())])
 
     @property
     def is_fresh(self) -> bool:
-        """Nothing of it has been saved yet."""
+        """Whether no checkpoint of the run was saved yet."""
         return self.record.run_state is None
 
     @property
@@ -177,12 +177,12 @@ class ActiveRun:
     @property
     def active_seconds(self) -> float:
         """Time spent executing, over all activations."""
-        here = (self.clock.now() - self._began).total_seconds()
-        return self.usage_meter.seconds_before + max(0.0, here)
+        seconds = (self.clock.now() - self._started_at).total_seconds()
+        return self.usage_meter.seconds_before + max(0.0, seconds)
 
     @property
     def used(self) -> Used:
-        """What of its limits the run has used by now."""
+        """How much of its limits the run has used by now."""
         return Used(
             steps=self.steps,
             tokens=self.usage.input_tokens + self.usage.output_tokens,
@@ -191,14 +191,14 @@ class ActiveRun:
         )
 
     async def remembered_rules(self) -> Sequence[Rule]:
-        """What people have decided for calls to come: read again in each step and for each agent."""
-        at = (self.steps, self.agent.spec.id)
-        if self._remembered is None or self._remembered[0] != at:
-            self._remembered = at, await self.remembered.for_calls_of(self.agent.spec.id)
+        """The rules that people's decisions made, read once for each step and agent."""
+        key = (self.steps, self.agent.spec.id)
+        if self._remembered is None or self._remembered[0] != key:
+            self._remembered = key, await self.remembered.for_calls_of(self.agent.spec.id)
         return self._remembered[1]
 
     def change_state(self, batch: ChangeBatch) -> None:
-        """Commit changes of state; they are durable with the next save."""
+        """Apply changes to the state; the next save stores them."""
         for refused in self.state.commit(batch).refused:
             log.warning("state_update_refused", key=refused.change.key.name, reason=refused.reason)
 
@@ -209,7 +209,7 @@ class ActiveRun:
         return MessageId(new_id())
 
     async def read_inbox(self) -> None:
-        """Let what has come in meanwhile enter the log, each message once and in order."""
+        """Append the pending inputs to the log, each message once and in order."""
         entered = await self.inbox.enter_log(self.next_seq)
         self.log.extend(entered)
         self.next_seq += len(entered)
@@ -222,26 +222,26 @@ class ActiveRun:
         state: RunActivity = EXECUTING,
         completes_step: bool = False,
         finish: RunFinish | None = None,
-        said: Sequence[AgentEvent] = (),
+        events: Sequence[AgentEvent] = (),
         calls: Sequence[CallState] = (),
         calls_settled: bool = False,
         applied: Sequence[TicketKey] = (),
         opened: Sequence[Ticket] = (),
     ) -> CheckpointAnswer:
-        """Commit where the run stands, together with all that it has said.
+        """Commit the run's progress with all events emitted so far.
 
-        The events that tell of it, `step_end` and `run_finish`, are part of the commit; so is a
-        summary that is ready when a step is complete, or when the run waits for a rate limit.
+        `step_end` and `run_finish` are part of the commit. So is a finished summary, if the commit
+        completes a step or suspends the run for a rate limit.
         """
         is_timed = isinstance(state, Waiting) and state.until is not None
-        beside = self._taken_from_beside(state) if completes_step or is_timed else NO_RESULT
-        self.change_state(ChangeBatch(beside.changes))
-        usage = self.usage + beside.usage
+        summary = self._take_summary(state) if completes_step or is_timed else NO_RESULT
+        self.change_state(ChangeBatch(summary.changes))
+        usage = self.usage + summary.usage
         entries = [
-            LoggedMessage(self.next_seq + place, message)
-            for place, message in enumerate([*messages, *beside.messages])
+            LoggedMessage(self.next_seq + offset, message)
+            for offset, message in enumerate([*messages, *summary.messages])
         ]
-        made = materialize_output(
+        stamped = materialize_output(
             entries,
             run_id=self.record.id,
             input=self.input,
@@ -249,18 +249,20 @@ class ActiveRun:
             step_count=self.step_index + 1,
         )
         steps = self.steps + completes_step
-        own = self.state.exported(StateScope.RUN)
+        extensions = self.state.exported(StateScope.RUN)
         thread_state = self.state.exported(StateScope.THREAD)
-        run_state = self._run_state(state, steps, own)
-        events = [PendingEvent(event, self.step) for event in said]
+        run_state = self._run_state(state, steps, extensions)
+        pending = [PendingEvent(event, self.step) for event in events]
         if completes_step:
-            executing = run_state if state is EXECUTING else self._run_state(EXECUTING, steps, own)
-            events.append(PendingEvent(state_snapshot(executing, thread_state), self.step))
-            events.append(PendingEvent(StepEnd(), self.step))
+            executing = (
+                run_state if state is EXECUTING else self._run_state(EXECUTING, steps, extensions)
+            )
+            pending.append(PendingEvent(state_snapshot(executing, thread_state), self.step))
+            pending.append(PendingEvent(StepEnd(), self.step))
         if finish is not None:
-            events.append(PendingEvent(state_snapshot(run_state, thread_state), None))
-            events.append(PendingEvent(finish, None))
-        starting, self.starting = self.starting, []
+            pending.append(PendingEvent(state_snapshot(run_state, thread_state), None))
+            pending.append(PendingEvent(finish, None))
+        new_tasks, self.new_tasks = self.new_tasks, []
         answer = await self.store.commit(
             Checkpoint(
                 tenant=self.record.tenant,
@@ -268,8 +270,8 @@ class ActiveRun:
                 run_id=self.record.id,
                 attempt=self.record.attempt,
                 next_seq=self.next_seq,
-                messages=tuple(entry.message for entry in made.messages),
-                output=made.output,
+                messages=tuple(entry.message for entry in stamped.messages),
+                output=stamped.output,
                 inferred_input=self.inferred_input,
                 state=state,
                 steps=steps,
@@ -280,8 +282,8 @@ class ActiveRun:
                 calls_settled=calls_settled,
                 opened=tuple(opened),
                 applied=tuple(applied),
-                tasks=tuple(starting),
-                pending_events=tuple(events),
+                tasks=tuple(new_tasks),
+                pending_events=tuple(pending),
                 owes_run_end=isinstance(state, Done) and self.agent.is_placeholder,
                 parent_run_id=self.record.lineage.parent_run_id,
                 pause=self.new_pause,
@@ -289,11 +291,11 @@ class ActiveRun:
         )
         if isinstance(answer, CheckpointSaved):
             self.usage = usage
-            self.log.extend(made.messages)
+            self.log.extend(stamped.messages)
             self.next_seq += len(entries)
-            self.output = made.output
+            self.output = stamped.output
             self.inferred_input = None
-            self.unfinished = None
+            self.unsaved_answer = None
             self.new_pause = None
             self.steps = steps
             self.in_step = self.in_step and not completes_step
@@ -302,14 +304,14 @@ class ActiveRun:
             self.tickets = [t for t in (*self.tickets, *opened) if t.id not in applied]
             self._note_calls(calls, calls_settled)
         else:
-            self.compaction.put_back(beside)
-            self.starting = [*starting, *self.starting]
+            self.compaction.put_back(summary)
+            self.new_tasks = [*new_tasks, *self.new_tasks]
         if not isinstance(answer, DecidedConcurrently):
             self.unread_inputs, self.open_tasks = answer.unread_inputs, answer.open_tasks
             self.is_paused = answer.is_paused
         return answer
 
-    def _taken_from_beside(self, state: RunActivity) -> CompactionResult:
+    def _take_summary(self, state: RunActivity) -> CompactionResult:
         if isinstance(state, Waiting):
             return self.compaction.take_before_suspending()
         return self.compaction.take()
@@ -326,9 +328,9 @@ class ActiveRun:
     def _restore_state(self) -> None:
         self.state = restored_state(self.agent, self.record, self.thread_state)
 
-    def _run_state(self, state: RunActivity, steps: int, own: JsonObject) -> dict[str, Any]:
-        """What continuations of this run find."""
-        stands = lifecycle(
+    def _run_state(self, state: RunActivity, steps: int, extensions: JsonObject) -> dict[str, Any]:
+        """The state that the next activation of this run reads."""
+        progress = lifecycle(
             self.record,
             state,
             steps=steps,
@@ -337,15 +339,15 @@ class ActiveRun:
             reason=_reason_of(state),
         )
         if self.usage_meter.lost_ms:
-            stands["lost_ms"] = self.usage_meter.lost_ms
+            progress["lost_ms"] = self.usage_meter.lost_ms
         return {
             "revision": self.state.snapshot.revision + 1,
-            "extensions": {LIFECYCLE: stands, **self.usage_meter.to_state(), **own},
+            "extensions": {LIFECYCLE: progress, **self.usage_meter.to_state(), **extensions},
         }
 
 
 def restored_state(agent: ResolvedAgent, record: RunRecord, thread_state: JsonObject) -> StateStore:
-    """The state of a run and of its thread as it was last stored, under the keys of an agent."""
+    """The last stored state of a run and its thread, read with the agent's state keys."""
     stored = record.run_state or {}
     extensions = {
         name: value
@@ -369,5 +371,5 @@ def _reason_of(state: RunActivity) -> str | None:
 
 
 def state_snapshot(run_state: JsonObject, thread_state: JsonObject) -> StateSnapshot:
-    """What clients see: all of it, whatever its scope."""
+    """The state that clients see: the run's and the thread's together."""
     return StateSnapshot({**run_state, "extensions": {**run_state["extensions"], **thread_state}})

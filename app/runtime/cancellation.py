@@ -33,7 +33,7 @@ class Interruption:
     """One per execution; anybody may wish, only the loop obeys."""
 
     def __init__(self) -> None:
-        self.wish: InterruptReason | None = None
+        self.requested: InterruptReason | None = None
         self.reason: str | None = None
         self._scopes: set[asyncio.Timeout] = set()
         self._breaks = False
@@ -41,38 +41,38 @@ class Interruption:
 
     def cancel(self, reason: str | None = None) -> None:
         """End the run, now; this outweighs a hand-over."""
-        if self.wish is not InterruptReason.ABANDON:
-            self.wish = InterruptReason.CANCEL
+        if self.requested is not InterruptReason.ABANDON:
+            self.requested = InterruptReason.CANCEL
             self.reason = reason
             self._break()
 
     def abandon(self) -> None:
-        self.wish = InterruptReason.ABANDON
+        self.requested = InterruptReason.ABANDON
         self._break()
 
     def check(self) -> None:
         """A safe point: leave here if somebody wishes it."""
-        if self.wish is not None:
-            raise Interrupted(self.wish)
+        if self.requested is not None:
+            raise Interrupted(self.requested)
 
     def hand_over(self, *, now: bool) -> None:
         """Stop at the next safe point, or at once when waiting for one has taken too long."""
-        if self.wish is None:
-            self.wish = InterruptReason.HAND_OVER
+        if self.requested is None:
+            self.requested = InterruptReason.HAND_OVER
         if now or self._is_free:
             self._break()
 
     def hand_over_if_free(self, free: bool) -> None:
         """Whether a hand-over may break in at once, because whoever takes over joins in what goes on."""
         self._is_free = free
-        if free and self.wish is InterruptReason.HAND_OVER:
+        if free and self.requested is InterruptReason.HAND_OVER:
             self._break()
 
     def out_of_time(self, *, now: bool) -> None:
         """As a hand-over: what is under way may come to its end, unless that takes too long."""
-        if self.wish is None:
-            self.wish = InterruptReason.OUT_OF_TIME
-        if now and self.wish is InterruptReason.OUT_OF_TIME:
+        if self.requested is None:
+            self.requested = InterruptReason.OUT_OF_TIME
+        if now and self.requested is InterruptReason.OUT_OF_TIME:
             self._break()
 
     @asynccontextmanager
@@ -88,8 +88,8 @@ class Interruption:
                 finally:
                     self._scopes.discard(scope)
         except TimeoutError:
-            if scope.expired() and self.wish is not None:
-                raise Interrupted(self.wish) from None
+            if scope.expired() and self.requested is not None:
+                raise Interrupted(self.requested) from None
             raise
 
     def _break(self) -> None:

@@ -1,4 +1,4 @@
-"""Endings: how an activation comes to its end, or to a rest; each is one commit, and said in it."""
+"""Endings: an activation finishes, suspends or is handed over; each is one commit with its events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,19 +37,19 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The run is done, and saved."""
+    """The run is done; its end is saved."""
 
     termination: Termination
 
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The run waits for people, for its tasks or for a moment, and holds nothing."""
+    """The run waits for decisions, tasks or a point in time, and needs no worker meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """Another worker shall continue; nothing more was written."""
+    """Another worker will continue; nothing was written for that."""
 
 
 Ending: TypeAlias = RunFinished | Suspended | HandedOver
@@ -58,24 +58,24 @@ Ending: TypeAlias = RunFinished | Suspended | HandedOver
 async def suspend_on_tickets(
     run: ActiveRun, batch: ToolBatch, still_open: Sequence[Ticket]
 ) -> bool:
-    """Come to rest with open tickets; False when one of them was answered meanwhile."""
-    messages, said = batch.with_tickets()
-    states = [*batch.changed.values(), *(question.state for question in batch.new_tickets)]
+    """Suspend the run on open tickets; False if one of them was decided meanwhile."""
+    messages, events = batch.with_tickets()
+    states = [*batch.changed.values(), *(each.state for each in batch.new_tickets)]
     return await save_suspension(
         run,
-        _waits_for([*still_open, *batch.opened]),
+        _waiting_message([*still_open, *batch.opened]),
         still_open,
         batch.opened,
         messages=messages,
-        said=said,
+        events=events,
         completes_step=run.in_step,
         calls=tuple({state.call.id: state for state in states}.values()),
         applied=batch.applied_tickets,
     )
 
 
-def _waits_for(asked: Sequence[Ticket]) -> str:
-    kinds = {ticket.kind for ticket in asked}
+def _waiting_message(tickets: Sequence[Ticket]) -> str:
+    kinds = {ticket.kind for ticket in tickets}
     if TicketKind.LIMIT in kinds:
         return LIMIT_REACHED
     if kinds <= ANSWERED_BY_PROGRAMS:
@@ -90,18 +90,18 @@ async def save_suspension(
     opened: Sequence[Ticket],
     *,
     messages: Sequence[Message] = (),
-    said: Sequence[AgentEvent] = (),
+    events: Sequence[AgentEvent] = (),
     completes_step: bool = False,
     calls: Sequence[CallState] = (),
     applied: Sequence[TicketKey] = (),
 ) -> bool:
-    """Suspend the run; False, and nothing saved, when what it would wait for has come meanwhile."""
+    """Suspend the run; False, with nothing saved, if it has nothing to wait for any more."""
     waiting = Waiting(waiting_reason(message), message)
     answer = await run.save(
         messages,
         state=waiting,
         completes_step=completes_step,
-        said=said,
+        events=events,
         calls=calls,
         applied=applied,
         opened=opened,
@@ -113,10 +113,10 @@ async def save_suspension(
 async def finish_or_suspend(
     run: ActiveRun, last: ToolBatch | None = None, stop: Termination | None = None
 ) -> Ending | None:
-    """The model has nothing more to do: end, or wait for tasks that still run.
+    """Finish after the last answer, or suspend while background tasks still run.
 
-    None when something has come in that it should read. Whether that is so is decided by the very
-    commit that ends the run or lets it wait: nothing can come in between.
+    None if an input has come that the model should read. The commit itself checks that, so no input can
+    be missed.
     """
     ending: Ending | None = None
     if not (run.unread_inputs or run.open_tasks):
@@ -131,7 +131,7 @@ async def finish_or_suspend(
 
 
 async def _finish_naturally(run: ActiveRun, last: ToolBatch | None = None) -> RunFinished | None:
-    termination = await _clean_up(run, NaturalEnd())
+    termination = await _call_run_end(run, NaturalEnd())
     answer = await _save_end(run, termination, last or ToolBatch(run))
     return RunFinished(termination) if isinstance(answer, CheckpointSaved) else None
 
@@ -145,8 +145,8 @@ async def _wait_for_tasks(run: ActiveRun) -> Suspended | None:
 async def finish(
     run: ActiveRun, termination: Termination, last: ToolBatch | None = None
 ) -> RunFinished:
-    """Save the end with what came last, and say it in the same commit."""
-    termination = await _clean_up(run, termination)
+    """Save the end of the run, with the last batch and `run_finish` in the same commit."""
+    termination = await _call_run_end(run, termination)
     await _save_end(run, termination, last or ToolBatch(run))
     return RunFinished(termination)
 
@@ -157,7 +157,7 @@ async def _save_end(run: ActiveRun, termination: Termination, last: ToolBatch) -
     state = Done(termination, run.clock.now(), response or None)
     return await run.save(
         messages,
-        said=last.pending_events,
+        events=last.pending_events,
         applied=last.applied,
         state=state,
         completes_step=run.in_step,
@@ -174,8 +174,8 @@ async def _save_end(run: ActiveRun, termination: Termination, last: ToolBatch) -
     )
 
 
-async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
-    """Let plugins have their end. One that breaks is seen, but it doesn't undo a cancel or an error."""
+async def _call_run_end(run: ActiveRun, termination: Termination) -> Termination:
+    """Call the `run_end` hooks. A failing hook fails the run, unless it was cancelled or failed already."""
     try:
         await call_run_end_hooks(run)
     except PluginFailed as error:
@@ -186,20 +186,20 @@ async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
 
 
 async def cancel(run: ActiveRun) -> RunFinished:
-    """End because somebody wished it."""
+    """Finish the run as cancelled."""
     return await finish(run, Cancelled(run.interruption.reason), close_open_calls(run))
 
 
 async def fail(run: ActiveRun, code: str, detail: str) -> RunFinished:
-    """End because something broke: visibly, and in the same shape as every end."""
+    """Finish the run as failed, with the given error."""
     return await finish(run, Failed(code, run.redact(detail)), close_open_calls(run))
 
 
 def close_open_calls(run: ActiveRun) -> ToolBatch:
-    """Keep what the model has said and nobody has saved, and give every call without a result one that says
-    so: the thread must take the next message."""
-    unfinished = run.unfinished
-    batch = ToolBatch(run) if unfinished is None else with_calls_declined(run, unfinished)
+    """Keep the model's unsaved answer, and report every open call. Each call needs a result, because the
+    thread must accept the next message."""
+    answer = run.unsaved_answer
+    batch = ToolBatch(run) if answer is None else with_calls_declined(run, answer)
     for state in run.open_calls.values():
         batch.close(state)
     return batch
@@ -208,7 +208,7 @@ def close_open_calls(run: ActiveRun) -> ToolBatch:
 def last_words(
     record: RunRecord, log: Sequence[LoggedMessage], messages: Sequence[Message] = ()
 ) -> str:
-    """The last text that the assistant has written in a run: in the log, or in its new messages."""
+    """The last text that the assistant wrote in the run: in the log or in the new messages."""
     own = [entry.message for entry in log if entry.message.run_id == record.id]
     for message in reversed([*own, *messages]):
         if message.role is Role.ASSISTANT and message.text:

@@ -1,11 +1,11 @@
-"""Limits at work: where a run looks whether it may use more, and what happens when it may not.
+"""Limits of an executing run: when they are checked, and what happens when one is reached.
 
-    stop   the run ends; what is under way when its time is up is broken off
-    ask    the run rests with a question to a person; what is under way when its time is up may come to
-           its end, for as long again as the limit is, and at most GRACE seconds
+    stop   the run ends; when its time is up, the current work is interrupted
+    ask    the run suspends with a ticket; when its time is up, the current work may continue for as long
+           again as the limit, and at most GRACE_SECONDS
 
-Steps and tokens are asked for before another step, tool calls before each call, time by a clock of its
-own. A run that has nothing more to do has ended by itself, whatever it has used.
+Steps and tokens are checked before each step, tool calls before each call, and time by a timer. A run
+whose last answer needs no further step finishes, whatever it has used.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from app.runtime.endings import Ending, Suspended, close_open_calls, finish, sav
 
 GRACE_SECONDS = 30.0
 
-_BEFORE_A_STEP = (Limit.STEPS, Limit.TOKENS, Limit.WALL_SECONDS)
+_CHECKED_BEFORE_STEP = (Limit.STEPS, Limit.TOKENS, Limit.WALL_SECONDS)
 
 
 async def check_limits(run: ActiveRun) -> Ending | None:
-    """Before another step: None when the run may go on."""
+    """Check the limits before a step; None if it may begin."""
     used = run.used
-    for limit in _BEFORE_A_STEP:
+    for limit in _CHECKED_BEFORE_STEP:
         allowed = run.usage_meter.limits.of(limit)
         if allowed is not None and used.of(limit) >= allowed:
             return await at_the_limit(run, limit)
@@ -47,18 +47,18 @@ async def check_limits(run: ActiveRun) -> Ending | None:
 
 
 async def at_the_limit(run: ActiveRun, limit: Limit) -> Ending:
-    """End the run, or let it rest with a question, wherever it stands and whatever is under way."""
+    """End the run, or suspend it with a limit ticket, at any point of its execution."""
     if run.usage_meter.limits.on_limit is OnLimit.STOP:
         return await finish(run, stopped(run, limit), close_open_calls(run))
-    return await _rest(run, [await limit_question(run, limit)])
+    return await _suspend_at_limit(run, [await new_limit_ticket(run, limit)])
 
 
 def stopped(run: ActiveRun, limit: Limit, why: str = "") -> Stopped:
     return exhausted(limit, run.used.of(limit), run.usage_meter.limits.of(limit) or 0, why)
 
 
-async def limit_question(run: ActiveRun, limit: Limit) -> Ticket:
-    """Whether the run may use more. Who may answer, and until when, is for its agent to say."""
+async def new_limit_ticket(run: ActiveRun, limit: Limit) -> Ticket:
+    """The ticket that asks whether the run may use more; its agent sets approvers and expiry."""
     policy = policy_of_request(run.record.request)
     return limit_ticket(
         run.record,
@@ -75,31 +75,32 @@ async def limit_question(run: ActiveRun, limit: Limit) -> Ticket:
 
 
 async def apply_raises(run: ActiveRun) -> Ending | None:
-    """First thing of every activation: go on with what was granted, rest again, or end.
+    """At the start of an activation: apply granted raises, suspend again, or end.
 
-    A raise is durable in the same commit that makes its answer a used one.
+    One commit stores the raised limit and marks its ticket as applied.
     """
-    asked = [ticket for ticket in run.tickets if ticket.kind is TicketKind.LIMIT]
-    if any(ticket.status is TicketStatus.OPEN for ticket in asked):
-        return await _rest(run, [])
-    for ticket in asked:
-        by = raise_granted(ticket)
-        if by is None:
+    tickets = [ticket for ticket in run.tickets if ticket.kind is TicketKind.LIMIT]
+    if any(ticket.status is TicketStatus.OPEN for ticket in tickets):
+        return await _suspend_at_limit(run, [])
+    for ticket in tickets:
+        amount = raise_granted(ticket)
+        if amount is None:
             last = close_open_calls(run)
             last.applied.append(ticket.id)
             return await finish(
                 run, stopped(run, limit_of(ticket), reason_not_raised(ticket)), last
             )
-        run.usage_meter.raise_limit(limit_of(ticket), by)
-    if asked:
-        await run.save(applied=[ticket.id for ticket in asked])
+        run.usage_meter.raise_limit(limit_of(ticket), amount)
+    if tickets:
+        await run.save(applied=[ticket.id for ticket in tickets])
     return None
 
 
-async def _rest(run: ActiveRun, opened: Sequence[Ticket]) -> Suspended:
-    """Come to rest in the middle of whatever was under way.
+async def _suspend_at_limit(run: ActiveRun, opened: Sequence[Ticket]) -> Suspended:
+    """Suspend the run, also within a step.
 
-    A step that isn't complete is begun again, under the same number: with its calls, if they are known.
+    An incomplete step begins again after the resume, under the same number. It keeps its calls if its
+    answer is in the log.
     """
     if run.in_step:
         if not any(state.step_index == run.steps for state in run.open_calls.values()):
@@ -111,32 +112,35 @@ async def _rest(run: ActiveRun, opened: Sequence[Ticket]) -> Suspended:
         LIMIT_REACHED,
         [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN],
         opened,
-        said=[TicketOpened(ticket_to_json(ticket)) for ticket in opened],
+        events=[TicketOpened(ticket_to_json(ticket)) for ticket in opened],
     )
     return Suspended()
 
 
 @contextmanager
 def wall_clock_limit(run: ActiveRun) -> Iterator[None]:
-    """See to it that a run whose time is up hears of that, whatever it is doing."""
+    """Interrupt the block when the run's wall time is used up."""
     allowed = run.usage_meter.limits.of(Limit.WALL_SECONDS)
     if allowed is None:
         yield
         return
     left = max(0.0, allowed - run.active_seconds)
     asks = run.usage_meter.limits.on_limit is OnLimit.ASK
-    own_size = run.usage_meter.limits.asked.get(Limit.WALL_SECONDS, allowed)
+    limit_asked = run.usage_meter.limits.asked.get(Limit.WALL_SECONDS, allowed)
 
-    def up() -> None:
+    def time_is_up() -> None:
         run.interruption.out_of_time(now=not asks)
 
-    def over() -> None:
+    def grace_is_over() -> None:
         run.interruption.out_of_time(now=True)
 
     loop = asyncio.get_running_loop()
-    timers = [loop.call_later(left, up), loop.call_later(left + min(GRACE_SECONDS, own_size), over)]
+    timers = [
+        loop.call_later(left, time_is_up),
+        loop.call_later(left + min(GRACE_SECONDS, limit_asked), grace_is_over),
+    ]
     if not left:
-        up()
+        time_is_up()
     try:
         yield
     finally:

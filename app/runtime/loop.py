@@ -1,9 +1,9 @@
-"""The loop: advances one run from where it stands to where it must stop.
+"""The loop: executes one run until it finishes, suspends or is handed over.
 
-    start or continue ─► answers to tickets ─► [ step: infer ─► tools ]* ─► finish | suspend | hand over
+    begin ─► resume open calls ─► [ step: inference ─► tool calls ]* ─► finish | suspend | hand over
 
-The same path whoever listens and wherever it begins. Each turn of it ends in a commit; what happens
-between two commits may be lost and is done again, except what has been marked as begun.
+The path is the same for a start, a resume and a takeover. Each step ends in a commit. Work between two
+commits may be lost and repeated, except calls that a commit has marked as begun.
 """
 
 from typing import assert_never
@@ -50,84 +50,64 @@ from app.runtime.waits.rate_limits import wait_for_pause
 
 
 async def advance(run: ActiveRun) -> Ending:
-    """Execute a claimed run until it is done, must wait, or is wanted elsewhere."""
+    """Execute a claimed run until it finishes, suspends or is handed over."""
     try:
-        return await _advance(run)
-    except Interrupted as interrupted:
-        match interrupted.reason:
-            case InterruptReason.CANCEL:
-                return await cancel(run)
-            case InterruptReason.HAND_OVER:
-                return HandedOver()
-            case InterruptReason.OUT_OF_TIME:
-                return await at_the_limit(run, Limit.WALL_SECONDS)
-            case InterruptReason.ABANDON:
-                raise OwnershipLost(run.record.id) from None
-            case _:
-                assert_never(interrupted.wish)
-
-
-async def _advance(run: ActiveRun) -> Ending:
-    _begin(run)
-    activate_agent(run)
-    run.interruption.check()
-    if (ending := await apply_raises(run)) is not None:
-        return ending
-    if (ending := await pause_if_requested(run)) is not None:
-        return ending
-    with wall_clock_limit(run):
-        return await _go_on(run)
-
-
-async def _go_on(run: ActiveRun) -> Ending:
-    if (ending := await _take_up(run)) is not None:
-        return ending
-    if (ending := await _stop_or_wait(run, await call_hooks(run, Phase.RUN_START))) is not None:
-        return ending
-    if has_answered(run) and (ending := await finish_or_suspend(run)) is not None:
-        return ending
-    while True:
+        _begin_activation(run)
+        activate_agent(run)
         run.interruption.check()
+        if (ending := await apply_raises(run)) is not None:
+            return ending
         if (ending := await pause_if_requested(run)) is not None:
             return ending
-        # An answer that a wait has interrupted is completed before anything new is read.
-        while run.unread_inputs and partial_answer(run) is None:
-            await run.read_inbox()
-            # What was to be read may have been taken back: then there is nothing new to answer.
-            if has_answered(run) and (ending := await finish_or_suspend(run)) is not None:
+        with wall_clock_limit(run):
+            if (ending := await _resume_open_calls(run)) is not None:
                 return ending
-        if (blocked := await hand_off_if_requested(run)) is not None:
-            return await finish(run, blocked)
-        if (ending := await _step(run)) is not None:
-            return ending
+            requests = await call_hooks(run, Phase.RUN_START)
+            if (ending := await _stop_or_wait(run, requests)) is not None:
+                return ending
+            return await _run_steps(run)
+    except Interrupted as interrupted:
+        return await _end_interrupted(run, interrupted.reason)
+
+
+async def fail_claimed(run: ActiveRun, code: str, detail: str) -> RunFinished:
+    """Fail a claimed run without executing it."""
+    _begin_activation(run)
+    return await fail(run, code, detail)
+
+
+async def cancel_claimed(run: ActiveRun) -> RunFinished:
+    """Cancel a claimed run without executing it; its agent may be a placeholder."""
+    _begin_activation(run)
+    return await cancel(run)
 
 
 # --- beginnings -----------------------------------------------------------------------------------
 
 
-def _begin(run: ActiveRun) -> None:
-    """Open a new activation, or void what a lost worker left half said and go on in the old one."""
+def _begin_activation(run: ActiveRun) -> None:
+    """Begin an activation. After a takeover, continue the old one and void its unsaved answer."""
     if run.start.continues:
         run.in_step = run.start.step_begun
-        if run.in_step and not _calls_of_step(run):
+        if run.in_step and not _calls_of_open_step(run):
             run.emit(StreamReset("takeover"))
         return
     run.emit(RunStart(run_identity(run.record), run.record.lineage.parent_run_id))
-    if _calls_of_step(run):
+    if _calls_of_open_step(run):
         _begin_step(run)
 
 
-def _calls_of_step(run: ActiveRun) -> list[CallState]:
-    """The calls of a step whose message is in the log and that isn't completed."""
+def _calls_of_open_step(run: ActiveRun) -> list[CallState]:
+    """The calls of the incomplete step, if its assistant message is in the log."""
     return [state for state in run.start.calls if state.step_index == run.steps]
 
 
-async def _take_up(run: ActiveRun) -> Ending | None:
-    """Deal with calls that were left without a result: of a step cut short, or answered by people."""
+async def _resume_open_calls(run: ActiveRun) -> Ending | None:
+    """Give results to the calls that an earlier activation left open; None if steps may follow."""
     batch = ToolBatch(run)
-    if run.in_step and (calls := _calls_of_step(run)):
+    if run.in_step and (calls := _calls_of_open_step(run)):
         await run_tool_calls(batch, calls)
-        return await _end_of_step(run, batch)
+        return await _end_step_with_calls(run, batch)
     if not run.open_calls:
         return None
     await continue_interrupted_calls(run, batch)
@@ -137,66 +117,72 @@ async def _take_up(run: ActiveRun) -> Ending | None:
         if batch.stop is not None:
             await batch.save()
             return await finish(run, batch.stop, close_open_calls(run))
-        waiting_for = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
-        if not (waiting_for or batch.opened):
+        still_open = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
+        if not (still_open or batch.opened):
             await batch.save(calls_settled=True)
             return None
-        if await suspend_on_tickets(run, batch, waiting_for):
+        if await suspend_on_tickets(run, batch, still_open):
             return Suspended()
-        fresh = await run.answers.unapplied()
-        run.tickets = [ticket for ticket in fresh if ticket.id not in batch.applied_tickets]
+        # A ticket was decided before the commit, so the run doesn't suspend yet.
+        unapplied = await run.answers.unapplied()
+        run.tickets = [ticket for ticket in unapplied if ticket.id not in batch.applied_tickets]
 
 
-# --- a step ---------------------------------------------------------------------------------------
+# --- steps ----------------------------------------------------------------------------------------
 
 
-async def _step(run: ActiveRun) -> Ending | None:
-    """One inference and the calls it asks for; None when the loop goes on."""
+async def _run_steps(run: ActiveRun) -> Ending:
+    """Run one step after another until one of them, or a check before it, ends the activation."""
+    if has_answered(run) and (ending := await finish_or_suspend(run)) is not None:
+        return ending
+    while True:
+        run.interruption.check()
+        if (ending := await pause_if_requested(run)) is not None:
+            return ending
+        if (ending := await _read_pending_inputs(run)) is not None:
+            return ending
+        if (blocked := await hand_off_if_requested(run)) is not None:
+            return await finish(run, blocked)
+        if (ending := await _run_step(run)) is not None:
+            return ending
+
+
+async def _read_pending_inputs(run: ActiveRun) -> Ending | None:
+    """Append pending inputs to the log, but only after an interrupted answer is complete."""
+    while run.unread_inputs and partial_answer(run) is None:
+        await run.read_inbox()
+        # All inputs may have been retracted. Then the last answer still stands.
+        if has_answered(run) and (ending := await finish_or_suspend(run)) is not None:
+            return ending
+    return None
+
+
+async def _run_step(run: ActiveRun) -> Ending | None:
+    """Ask the model once and run the calls that it requests; None if another step follows."""
     if not run.in_step:
-        if (ending := await _before_another(run)) is not None:
+        if (ending := await _check_before_step(run)) is not None:
             return ending
         _begin_step(run)
-    asked = await call_hooks(run, Phase.BEFORE_INFERENCE)
-    if (ending := await _stop_or_wait(run, asked)) is not None:
+    requests = await call_hooks(run, Phase.BEFORE_INFERENCE)
+    if (ending := await _stop_or_wait(run, requests)) is not None:
         return ending
     run.compaction.consider(run.record.id, run.agent, run.log, run.state.snapshot)
-    reply = await infer(run, asked)
+    reply = await infer(run, requests)
     if isinstance(reply, TimedPause):
         return await wait_for_pause(run, reply)
-    said = _assistant_message(run, reply)
-    run.unfinished = said
-    asked = await call_hooks(run, Phase.AFTER_INFERENCE, answer=said)
-    if asked.stop is not None:
-        return await finish(run, asked.stop, with_calls_declined(run, said))
-    note = _note_of_vain_calls(run, reply)
-    if reply.calls:
-        calls = new_calls(run, said.tool_calls)
-        batch = ToolBatch(run, [said], calls)
-        await run_tool_calls(batch, calls)
-        batch.messages.extend(note)
-        return await _end_of_step(run, batch)
-    if note:
-        return await _next_step(run, ToolBatch(run, [said, *note]), await _close_step(run))
-    return await finish_or_suspend(run, ToolBatch(run, [said]), await _close_step(run))
+    return await _process_reply(run, reply)
 
 
-async def _before_another(run: ActiveRun) -> Ending | None:
-    """Whether another step would be one too many: asked before it is paid for."""
+async def _check_before_step(run: ActiveRun) -> Ending | None:
+    """End or suspend before the model is asked, because of a limit, a plugin or a pause request."""
     if run.steps >= run.agent.spec.max_rounds:
         return await finish(run, Stopped(MAX_ROUNDS, f"{run.steps} rounds were used"))
     if (ending := await check_limits(run)) is not None:
         return ending
-    asked = await call_hooks(run, Phase.STEP_START)
-    if (ending := await _stop_or_wait(run, asked)) is not None:
+    requests = await call_hooks(run, Phase.STEP_START)
+    if (ending := await _stop_or_wait(run, requests)) is not None:
         return ending
     return await pause_if_requested(run)
-
-
-async def _stop_or_wait(run: ActiveRun, asked: HookRequests) -> Ending | None:
-    """What plugins ask for in place of going on; an end outweighs a wait."""
-    if asked.stop is not None:
-        return await finish(run, asked.stop)
-    return None if asked.pause is None else await wait_for_pause(run, asked.pause)
 
 
 def _begin_step(run: ActiveRun) -> None:
@@ -204,11 +190,32 @@ def _begin_step(run: ActiveRun) -> None:
     run.emit(StepStart(run.new_message_id()))
 
 
-async def _end_of_step(run: ActiveRun, batch: ToolBatch) -> Ending | None:
-    """What comes after calls: an end that somebody asked for, a rest, or the next step."""
+async def _process_reply(run: ActiveRun, reply: Reply) -> Ending | None:
+    """Run the calls of the model's answer, or complete the step without calls."""
+    message = _assistant_message(run, reply)
+    run.unsaved_answer = message
+    requests = await call_hooks(run, Phase.AFTER_INFERENCE, answer=message)
+    if requests.stop is not None:
+        return await finish(run, requests.stop, with_calls_declined(run, message))
+    note = _note_about_dropped_calls(run, reply)
+    if reply.calls:
+        calls = new_calls(run, message.tool_calls)
+        batch = ToolBatch(run, [message], calls)
+        await run_tool_calls(batch, calls)
+        batch.messages.extend(note)
+        return await _end_step_with_calls(run, batch)
+    batch = ToolBatch(run, [message, *note])
+    stop = await _call_step_end_hooks(run)
+    if note:
+        return await _complete_step(run, batch, stop)
+    return await finish_or_suspend(run, batch, stop)
+
+
+async def _end_step_with_calls(run: ActiveRun, batch: ToolBatch) -> Ending | None:
+    """Finish if a plugin or a call asked for it, suspend if tickets were opened, else complete the step."""
     await batch.save_before_hooks(Phase.STEP_END)
     try:
-        stop = await _close_step(run)
+        stop = await _call_step_end_hooks(run)
     except INTERRUPTIONS:
         await batch.save()
         raise
@@ -217,24 +224,26 @@ async def _end_of_step(run: ActiveRun, batch: ToolBatch) -> Ending | None:
     if batch.new_tickets:
         await suspend_on_tickets(run, batch, [])
         return Suspended()
-    return await _next_step(run, batch, stop)
+    return await _complete_step(run, batch, stop)
 
 
-async def _next_step(run: ActiveRun, batch: ToolBatch, stop: Termination | None) -> Ending | None:
-    """Save a step whose calls all have their results; another one comes unless a plugin says no."""
+async def _call_step_end_hooks(run: ActiveRun) -> Termination | None:
+    """Call the hooks before the commit that completes the step; return the end that they ask for."""
+    telemetry.steps.labels(run.agent.spec.id).inc()
+    requests = await call_hooks(run, Phase.STEP_END)
+    if requests.hand_off is not None:
+        run.change_state(ChangeBatch([handoff_change(requests.hand_off)]))
+    return requests.stop
+
+
+async def _complete_step(
+    run: ActiveRun, batch: ToolBatch, stop: Termination | None
+) -> Ending | None:
+    """Save a step whose calls all have results; None if another step follows."""
     if stop is not None:
         return await finish(run, stop, batch)
     await batch.save(completes_step=True, calls_settled=True)
     return None
-
-
-async def _close_step(run: ActiveRun) -> Termination | None:
-    """The last words of plugins on a step, before the commit that completes it."""
-    telemetry.steps.labels(run.agent.spec.id).inc()
-    asked = await call_hooks(run, Phase.STEP_END)
-    if asked.hand_off is not None:
-        run.change_state(ChangeBatch([handoff_change(asked.hand_off)]))
-    return asked.stop
 
 
 def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
@@ -246,8 +255,8 @@ def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
     )
 
 
-def _note_of_vain_calls(run: ActiveRun, reply: Reply) -> list[Message]:
-    """Tell the model of calls that couldn't be made; people don't see this."""
+def _note_about_dropped_calls(run: ActiveRun, reply: Reply) -> list[Message]:
+    """An internal message that tells the model which of its calls were not made."""
     if reply.note is None:
         return []
     return [
@@ -260,13 +269,26 @@ def _note_of_vain_calls(run: ActiveRun, reply: Reply) -> list[Message]:
     ]
 
 
-async def fail_claimed(run: ActiveRun, code: str, detail: str) -> RunFinished:
-    """End a claimed run without another try."""
-    _begin(run)
-    return await fail(run, code, detail)
+# --- endings --------------------------------------------------------------------------------------
 
 
-async def cancel_claimed(run: ActiveRun) -> RunFinished:
-    """End a claimed run because somebody wished it, whether its agent can be had or not."""
-    _begin(run)
-    return await cancel(run)
+async def _stop_or_wait(run: ActiveRun, requests: HookRequests) -> Ending | None:
+    """Do what plugins ask for instead of continuing; a stop outweighs a pause."""
+    if requests.stop is not None:
+        return await finish(run, requests.stop)
+    return None if requests.pause is None else await wait_for_pause(run, requests.pause)
+
+
+async def _end_interrupted(run: ActiveRun, reason: InterruptReason) -> Ending:
+    """End the activation that an interruption has broken off."""
+    match reason:
+        case InterruptReason.CANCEL:
+            return await cancel(run)
+        case InterruptReason.HAND_OVER:
+            return HandedOver()
+        case InterruptReason.OUT_OF_TIME:
+            return await at_the_limit(run, Limit.WALL_SECONDS)
+        case InterruptReason.ABANDON:
+            raise OwnershipLost(run.record.id) from None
+        case _:
+            assert_never(reason)

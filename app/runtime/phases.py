@@ -73,7 +73,7 @@ class HookRequests:
 
 NO_REQUESTS = HookRequests()
 
-_UNBREAKABLE = frozenset({Phase.AFTER_TOOL_EXECUTE, Phase.STEP_END})
+_NOT_INTERRUPTIBLE = frozenset({Phase.AFTER_TOOL_EXECUTE, Phase.STEP_END})
 """Here results are known that nobody has saved yet: a wish that broke in would lose them."""
 
 
@@ -85,7 +85,7 @@ async def call_hooks(run: ActiveRun, phase: Phase, **at_hand: Any) -> HookReques
     hooks = run.agent.plugins.hooks(phase)
     if not hooks:
         return NO_REQUESTS
-    if phase in _UNBREAKABLE:
+    if phase in _NOT_INTERRUPTIBLE:
         return await _asked(run, phase, hooks, at_hand)
     async with run.interruption.interruptible():
         return await _asked(run, phase, hooks, at_hand)

@@ -1,4 +1,4 @@
-"""Resuming: answered tickets are applied to their calls, before the model is asked again."""
+"""Resuming: applies answered tickets to their calls before the model is asked again."""
 
 from dataclasses import replace
 from typing import assert_never
@@ -26,15 +26,15 @@ from app.runtime.tool_calls.state_changes import executed_before
 
 
 async def continue_interrupted_calls(run: ActiveRun, batch: ToolBatch) -> None:
-    """Deal with calls that had been answered and were running when a worker was lost.
+    """Recover resumed calls that were running when their worker was lost.
 
-    One that may be run again keeps the answer that lets it run: that is applied as if it were new.
+    A call that may run again keeps its decision, which is applied like a new one.
     """
     try:
         for state in list(run.open_calls.values()):
             if state.status is not CallStatus.RUNNING:
                 continue
-            answered = [
+            decided = [
                 ticket.id
                 for ticket in run.tickets
                 if ticket.call_id == state.call.id and ticket.decision is not None
@@ -42,12 +42,12 @@ async def continue_interrupted_calls(run: ActiveRun, batch: ToolBatch) -> None:
             match await recovery_for(run, state):
                 case Executed() as known:
                     await batch.finish(state, known, resumed=True)
-                    batch.applied.extend(answered)
+                    batch.applied.extend(decided)
                 case AskHuman(why):
-                    batch.reopened.extend(answered)
+                    batch.reopened.extend(decided)
                     await batch.open_outcome_ticket(state, why)
                 case Rerun():
-                    if not answered:
+                    if not decided:
                         await batch.execute(state, resumed=True)
     except INTERRUPTIONS:
         await batch.save()
@@ -55,26 +55,26 @@ async def continue_interrupted_calls(run: ActiveRun, batch: ToolBatch) -> None:
 
 
 async def resume_held_calls(run: ActiveRun, batch: ToolBatch) -> None:
-    """Run the calls that a limit had held back: they wait, and no question of their own is open."""
-    asked = {ticket.call_id for ticket in run.tickets}
+    """Run the calls that a limit held back: suspended calls without a ticket of their own."""
+    with_ticket = {ticket.call_id for ticket in run.tickets}
     held = [
         state
         for state in run.open_calls.values()
-        if state.status is CallStatus.SUSPENDED and state.call.id not in asked
+        if state.status is CallStatus.SUSPENDED and state.call.id not in with_ticket
     ]
     try:
         for state in sorted(held, key=lambda each: each.position):
             if batch.stop is not None:
                 return
-            await _run_held(batch, state)
+            await _run_held_call(batch, state)
     except INTERRUPTIONS:
         await batch.save()
         raise
 
 
-async def _run_held(batch: ToolBatch, state: CallState) -> None:
-    if state.unreported is not None:
-        before = executed_before(batch.run, state, state.unreported)
+async def _run_held_call(batch: ToolBatch, state: CallState) -> None:
+    if state.unreported_result is not None:
+        before = executed_before(batch.run, state, state.unreported_result)
         await batch.finish(state, before, resumed=True)
         return
     await batch.save_before_hooks(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE)
@@ -87,29 +87,29 @@ async def _run_held(batch: ToolBatch, state: CallState) -> None:
 
 
 async def apply_decisions(run: ActiveRun, batch: ToolBatch) -> None:
-    """Apply each answer that is there, once; calls that still wait for one are left as they are.
+    """Apply each answered ticket once; calls with open tickets are left as they are.
 
-    Calls that a person took back go first, then the others in the order in which a waiting run lists
-    them, each alone. What hasn't been saved stays in the round, unless it is broken off. An answer
-    counts as applied once its call has a result, or another question that is durable: until then a crash
-    must not take it away. When the run shall end, the answers that are left aren't used any more.
+    Cancelled calls go first, then the others in the order in which a waiting run lists them. Results stay
+    in the batch until its next save, which an interruption makes at once. A ticket counts as applied when
+    its call has a result or a new durable ticket, so a crash before that loses no decision. If the run is
+    to end, the remaining decisions are not applied.
     """
     states = dict(run.open_calls)
-    answered = [ticket for ticket in run.tickets if ticket.id not in batch.applied_tickets]
+    unapplied = [ticket for ticket in run.tickets if ticket.id not in batch.applied_tickets]
     try:
-        for ticket in sorted(answered, key=_cancels_first):
+        for ticket in sorted(unapplied, key=_cancels_first):
             if batch.stop is not None:
                 return
             if ticket.status is not TicketStatus.OPEN and ticket.call_id is not None:
-                await _apply(batch, states[ticket.call_id], ticket)
+                await _apply_decision(batch, states[ticket.call_id], ticket)
                 if ticket.call_id in batch.held:
-                    # It still lets its call run, once the run may make more.
+                    # The decision stays unapplied: it lets the call run when the limit is raised.
                     continue
                 is_asked_again = any(
-                    question.state.call.id == ticket.call_id for question in batch.new_tickets
+                    each.state.call.id == ticket.call_id for each in batch.new_tickets
                 )
-                used = batch.reopened if is_asked_again else batch.applied
-                used.append(ticket.id)
+                applied = batch.reopened if is_asked_again else batch.applied
+                applied.append(ticket.id)
     except INTERRUPTIONS:
         await batch.save()
         raise
@@ -120,7 +120,7 @@ def _cancels_first(ticket: Ticket) -> tuple[bool, tuple[str, str]]:
     return (not cancels, ticket_order(ticket))
 
 
-async def _apply(batch: ToolBatch, state: CallState, ticket: Ticket) -> None:
+async def _apply_decision(batch: ToolBatch, state: CallState, ticket: Ticket) -> None:
     name = state.call.name
     if ticket.event is not None and (
         ticket.decision is None or ticket.decision.answer.action is Action.RESPOND
@@ -146,12 +146,12 @@ async def _apply(batch: ToolBatch, state: CallState, ticket: Ticket) -> None:
             given = Executed(result_of_response(name, answer.result))
             await batch.finish(state, given, resumed=True)
         case Action.APPROVE:
-            await _run_answered(
+            await _run_resumed_call(
                 batch, state, Resumption(ticket, answer.result), is_counted=is_counted
             )
         case Action.EDIT:
             edited = replace(state, run_with=answer.arguments)
-            await _run_answered(
+            await _run_resumed_call(
                 batch, edited, Resumption(ticket, answer.result), is_counted=is_counted
             )
         case _:
@@ -159,29 +159,29 @@ async def _apply(batch: ToolBatch, state: CallState, ticket: Ticket) -> None:
 
 
 async def _apply_event(batch: ToolBatch, state: CallState, ticket: Ticket, wait: EventWait) -> None:
-    """Run a call once more that has waited, with what a person has said to it before the wait.
+    """Run a call again whose event came or timed out, with the decision that it had before the wait.
 
-    An event is no approval: the gate asks a person who hasn't been asked.
+    An event is no approval: the gate opens an approval ticket if the call needs one and has none.
     """
-    is_of_tool = ticket.resume_mode is ResumeMode.PASS_DECISION_TO_TOOL
-    if ticket.decision is None and not is_of_tool:
-        late = ToolResult.error(state.call.name, timeout_message(wait.name, wait.key))
-        await batch.finish(state, Executed(late), resumed=True)
+    is_wait_of_tool = ticket.resume_mode is ResumeMode.PASS_DECISION_TO_TOOL
+    if ticket.decision is None and not is_wait_of_tool:
+        timed_out = ToolResult.error(state.call.name, timeout_message(wait.name, wait.key))
+        await batch.finish(state, Executed(timed_out), resumed=True)
         return
     approval = last_approval(await tickets_of_call(batch.run.answers, state))
     decision = None if approval is None else approval.decision
     resumption = Resumption(approval, None if decision is None else decision.answer.result)
-    await _run_answered(batch, state, resumption, is_counted=is_of_tool)
+    await _run_resumed_call(batch, state, resumption, is_counted=is_wait_of_tool)
 
 
-async def _run_answered(
+async def _run_resumed_call(
     batch: ToolBatch, state: CallState, resumption: Resumption, *, is_counted: bool
 ) -> None:
-    """Run a call that a person let pass. The gate is asked again: it may be another call by now, the
-    tool may have changed, and what the plugins know, too."""
-    if state.unreported is not None:
-        # It has run and asked again, and a worker was lost before that question was open.
-        before = executed_before(batch.run, state, state.unreported)
+    """Run a call that a person approved. It passes the gate again, because its arguments, its tool or
+    the plugins may have changed since."""
+    if state.unreported_result is not None:
+        # The call ran and suspended again, but its worker was lost before the ticket was opened.
+        before = executed_before(batch.run, state, state.unreported_result)
         await batch.finish(state, before, resumed=True)
         return
     await batch.save_before_hooks(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE)

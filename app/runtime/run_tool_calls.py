@@ -1,12 +1,11 @@
-"""The calls of one answer, taken as far as they get: one after the other, or side by side.
+"""Runs the calls of one answer, sequentially or in parallel.
 
-One after the other, a tool that asks a person stops the calls behind it, and each call is judged right
-before it would run: what earlier ones have changed counts. Side by side, all are judged first, those
-that run are marked in one commit before any begins, and nothing that becomes of one stops another.
+Sequentially, each call passes the gate right before it runs, so it sees the changes of earlier calls. A
+call that suspends stops the calls behind it. In parallel, all calls pass the gate first. One commit marks
+those that run before any of them begins, and no call stops another.
 
-Either way results are told in the order of the calls. A result whose turn hasn't come is kept at once:
-it is as durable as one that was told, and whoever goes on after a crash tells it instead of running
-the call again.
+Either way results are reported in the order of the calls. A result that isn't reported yet is saved at
+once. After a crash it is reported, and its call isn't run again.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from app.domain.agents.specs import ToolExecution
 from app.domain.runs.limits import Limit
 from app.domain.runs.terminations import Blocked
 from app.domain.tools.tool_calls import CallState, CallStatus, ToolResult
-from app.runtime.limits import limit_question, stopped
+from app.runtime.limits import new_limit_ticket, stopped
 from app.runtime.plugins import Phase
 from app.runtime.tool_calls.approval_gate import (
     AsChild,
@@ -40,16 +39,16 @@ from app.runtime.tool_calls.interrupted import AskHuman, Rerun, recovery_for
 from app.runtime.tool_calls.state_changes import ParallelChanges, executed_before
 
 Reporter: TypeAlias = Callable[[], Awaitable[object]]
-"""What is to be done about a call when its turn comes."""
+"""Reports the result of a call when its turn comes."""
 
 
 async def run_tool_calls(batch: ToolBatch, calls: Sequence[CallState]) -> None:
-    """Run the calls of an open step. What was done is saved, also when the round is broken off."""
+    """Run the calls of an open step; save their results also when an interruption breaks in."""
     try:
         if batch.run.agent.spec.tool_execution is ToolExecution.PARALLEL:
-            await _side_by_side(batch, calls)
+            await _run_in_parallel(batch, calls)
         else:
-            await _one_by_one(batch, calls)
+            await _run_sequentially(batch, calls)
     except INTERRUPTIONS:
         await batch.save()
         raise
@@ -60,7 +59,7 @@ async def run_tool_calls(batch: ToolBatch, calls: Sequence[CallState]) -> None:
 async def apply_verdict(
     batch: ToolBatch, state: CallState, verdict: Verdict, *, resumed: bool = False
 ) -> None:
-    """Give a call that doesn't run what it gets instead."""
+    """Give a call that doesn't run here its result, ticket or background task."""
     match verdict:
         case CallRefused(result) | CallAnswered(result):
             await batch.finish(state, Executed(result), resumed=resumed)
@@ -72,16 +71,16 @@ async def apply_verdict(
             await batch.finish(state, blocked, resumed=resumed)
         case OverLimit(waits):
             if waits:
-                about = batch.limit_ticket or await limit_question(batch.run, Limit.TOOL_CALLS)
-                batch.hold(state, about)
+                ticket = batch.limit_ticket or await new_limit_ticket(batch.run, Limit.TOOL_CALLS)
+                batch.hold(state, ticket)
                 return
             batch.stop = stopped(batch.run, Limit.TOOL_CALLS)
             not_run = ToolResult.error(state.call.name, f"Not run: {batch.stop.detail}")
             await batch.finish(state, Executed(not_run), resumed=resumed)
         case AsTask():
             await batch.call_before_hooks(state)
-            begun = Executed(begin_task(batch.run, state))
-            await batch.finish(state, begun, resumed=resumed)
+            started = Executed(begin_task(batch.run, state))
+            await batch.finish(state, started, resumed=resumed)
         case AsChild(target, in_background):
             await batch.call_before_hooks(state)
             work = await plan_child(batch.run, state, target, in_background=in_background)
@@ -89,8 +88,8 @@ async def apply_verdict(
                 error = Executed(ToolResult.error(state.call.name, work))
                 await batch.finish(state, error, resumed=resumed)
             elif in_background:
-                begun = Executed(begin_child_task(batch.run, state, work))
-                await batch.finish(state, begun, resumed=resumed)
+                started = Executed(begin_child_task(batch.run, state, work))
+                await batch.finish(state, started, resumed=resumed)
             else:
                 batch.run.usage_meter.begin([state.call.id])
                 await open_child_ticket(batch, state, work)
@@ -98,31 +97,32 @@ async def apply_verdict(
             assert_never(verdict)
 
 
-# --- one after the other --------------------------------------------------------------------------
+# --- sequentially ---------------------------------------------------------------------------------
 
 
-async def _one_by_one(batch: ToolBatch, calls: Sequence[CallState]) -> None:
-    for place, state in enumerate(calls):
-        if await _stops_the_rest(batch, state):
+async def _run_sequentially(batch: ToolBatch, calls: Sequence[CallState]) -> None:
+    for position, state in enumerate(calls):
+        if await _run_and_stop(batch, state):
             await batch.save_before_hooks(Phase.STEP_END)
-            for behind in calls[place + 1 :]:
-                await _leave(batch, behind)
+            for behind in calls[position + 1 :]:
+                await _skip(batch, behind)
             return
 
 
-async def _leave(batch: ToolBatch, state: CallState) -> None:
-    """Let go a call whose turn won't come; what it came to before a crash counts."""
-    if state.unreported is not None and state.status.is_final:
-        await batch.finish(state, executed_before(batch.run, state, state.unreported))
+async def _skip(batch: ToolBatch, state: CallState) -> None:
+    """Report a call that won't run as interrupted, or with the result that it had before a crash."""
+    if state.unreported_result is not None and state.status.is_final:
+        await batch.finish(state, executed_before(batch.run, state, state.unreported_result))
     elif not state.is_answered:
         batch.interrupt(state)
 
 
-async def _stops_the_rest(batch: ToolBatch, state: CallState) -> bool:
+async def _run_and_stop(batch: ToolBatch, state: CallState) -> bool:
+    """Run one call; True if the calls behind it must not run."""
     if state.is_answered:
         return False
-    if state.unreported is not None:
-        executed = executed_before(batch.run, state, state.unreported)
+    if state.unreported_result is not None:
+        executed = executed_before(batch.run, state, state.unreported_result)
         return await batch.finish(state, executed) is CallStatus.SUSPENDED
     if state.status is CallStatus.RUNNING:
         match await recovery_for(batch.run, state):
@@ -142,139 +142,139 @@ async def _stops_the_rest(batch: ToolBatch, state: CallState) -> bool:
     return await batch.execute(state) is CallStatus.SUSPENDED
 
 
-# --- side by side ---------------------------------------------------------------------------------
+# --- in parallel ----------------------------------------------------------------------------------
 
 
 class _InOrder:
-    """What is known of each call, told in the order of the calls."""
+    """Reports results in the order of the calls, as soon as they are known."""
 
     def __init__(self, calls: Sequence[CallState]) -> None:
         self._calls = calls
-        self._known: dict[int, Reporter] = {}
+        self._reporters: dict[int, Reporter] = {}
         self._next = 0
 
-    def add_known(self, place: int, telling: Reporter) -> None:
-        self._known[place] = telling
+    def add(self, position: int, reporter: Reporter) -> None:
+        self._reporters[position] = reporter
 
     async def report(self) -> None:
-        """Tell as many as it is the turn of."""
-        while self._next in self._known:
-            place, self._next = self._next, self._next + 1
-            await self._known[place]()
+        """Report the results up to the first one that isn't known yet."""
+        while self._next in self._reporters:
+            position, self._next = self._next, self._next + 1
+            await self._reporters[position]()
 
-    def has_reported(self, place: int) -> bool:
-        return place < self._next
+    def has_reported(self, position: int) -> bool:
+        return position < self._next
 
 
-async def _side_by_side(batch: ToolBatch, calls: Sequence[CallState]) -> None:
+async def _run_in_parallel(batch: ToolBatch, calls: Sequence[CallState]) -> None:
     batch.parallel_changes = ParallelChanges(batch.run, calls)
-    turns = _InOrder(calls)
-    to_run = await _judged(batch, calls, turns)
+    reports = _InOrder(calls)
+    to_run = await _pass_gate(batch, calls, reports)
     for _, state in to_run:
         if state.status is not CallStatus.RUNNING:
             await batch.call_before_hooks(state)
-    await turns.report()
+    await reports.report()
     if to_run:
         await batch.begin(*(state for _, state in to_run))
-        await _ParallelCalls(batch, turns, dict(to_run)).run()
+        await _ParallelCalls(batch, reports, dict(to_run)).run()
 
 
-async def _judged(
-    batch: ToolBatch, calls: Sequence[CallState], turns: _InOrder
+async def _pass_gate(
+    batch: ToolBatch, calls: Sequence[CallState], reports: _InOrder
 ) -> list[tuple[int, CallState]]:
-    """The calls that run, with their places; what becomes of the others is known."""
+    """The calls that may run, with their positions; the others get a reporter."""
     to_run: list[tuple[int, CallState]] = []
-    for place, state in enumerate(calls):
+    for position, state in enumerate(calls):
         if state.is_answered:
-            turns.add_known(place, _nothing)
-        elif state.unreported is not None:
-            executed = executed_before(batch.run, state, state.unreported)
-            turns.add_known(place, partial(batch.finish, state, executed))
+            reports.add(position, _nothing)
+        elif state.unreported_result is not None:
+            executed = executed_before(batch.run, state, state.unreported_result)
+            reports.add(position, partial(batch.finish, state, executed))
         elif state.status is CallStatus.RUNNING:
             match await recovery_for(batch.run, state):
                 case Executed() as known:
-                    turns.add_known(place, partial(batch.finish, state, known))
+                    reports.add(position, partial(batch.finish, state, known))
                 case AskHuman(why):
-                    turns.add_known(place, partial(batch.open_outcome_ticket, state, why))
+                    reports.add(position, partial(batch.open_outcome_ticket, state, why))
                 case Rerun():
-                    to_run.append((place, state))
+                    to_run.append((position, state))
         elif (verdict := await gate_call(batch.run, state)) is None:
-            to_run.append((place, state))
+            to_run.append((position, state))
         else:
-            turns.add_known(place, partial(apply_verdict, batch, state, verdict))
+            reports.add(position, partial(apply_verdict, batch, state, verdict))
             if ends_the_run(verdict):
-                for after, behind in enumerate(calls[place + 1 :], place + 1):
-                    turns.add_known(after, partial(_leave, batch, behind))
+                for after, behind in enumerate(calls[position + 1 :], position + 1):
+                    reports.add(after, partial(_skip, batch, behind))
                 break
     return to_run
 
 
 class _ParallelCalls:
-    """Marked calls at work, until the last one has its result or somebody breaks in."""
+    """Calls that run at the same time, until all have results or the run is interrupted."""
 
-    def __init__(self, batch: ToolBatch, turns: _InOrder, calls: dict[int, CallState]) -> None:
-        self._round = batch
-        self._turns = turns
+    def __init__(self, batch: ToolBatch, reports: _InOrder, calls: dict[int, CallState]) -> None:
+        self._batch = batch
+        self._reports = reports
         self._calls = calls
         self._snapshot = batch.run.state.snapshot
-        self._over: asyncio.Queue[tuple[int, Executed | Exception]] = asyncio.Queue()
+        self._results: asyncio.Queue[tuple[int, Executed | Exception]] = asyncio.Queue()
         self._unsaved: dict[int, Executed] = {}
 
     async def run(self) -> None:
-        """One hand commits for all: what has come in meanwhile goes into one commit."""
-        broken: Exception | None = None
+        """Run the calls; only this task commits, so one commit has all results that came meanwhile."""
+        failure: Exception | None = None
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._one(*call)) for call in self._calls.items()]
+            tasks = [group.create_task(self._execute(*call)) for call in self._calls.items()]
             try:
                 await self._collect()
-            except Exception as error:  # noqa: BLE001  raised again once no call is left at work
-                broken = error
+            except Exception as error:  # noqa: BLE001  raised again once no call runs
+                failure = error
                 for task in tasks:
                     task.cancel()
-        if broken is not None:
-            self._take_what_came()
-            self._keep()
-            raise broken
+        if failure is not None:
+            self._take_available()
+            self._keep_unreported()
+            raise failure
 
-    async def _one(self, place: int, state: CallState) -> None:
+    async def _execute(self, position: int, state: CallState) -> None:
         try:
-            executed = await execute(self._round.run, state, self._snapshot)
-        except Exception as error:  # noqa: BLE001  the one who collects has to end the others first
-            self._over.put_nowait((place, error))
+            executed = await execute(self._batch.run, state, self._snapshot)
+        except Exception as error:  # noqa: BLE001  `run` has to cancel the other calls first
+            self._results.put_nowait((position, error))
         else:
-            self._over.put_nowait((place, executed))
+            self._results.put_nowait((position, executed))
 
     async def _collect(self) -> None:
-        left = len(self._calls)
-        while left:
-            async with self._round.run.interruption.interruptible():
-                self._take(*await self._over.get())
-            self._take_what_came()
-            left -= len(self._unsaved)
-            if self._round.has_hooks(Phase.AFTER_TOOL_EXECUTE):
-                for place, executed in self._unsaved.items():
-                    self._round.keep_unreported(self._calls[place], executed)
-                await self._round.save()
-            await self._turns.report()
-            self._keep()
-            if left:
-                await self._round.save()
+        missing = len(self._calls)
+        while missing:
+            async with self._batch.run.interruption.interruptible():
+                self._take(*await self._results.get())
+            self._take_available()
+            missing -= len(self._unsaved)
+            if self._batch.has_hooks(Phase.AFTER_TOOL_EXECUTE):
+                for position, executed in self._unsaved.items():
+                    self._batch.keep_unreported(self._calls[position], executed)
+                await self._batch.save()
+            await self._reports.report()
+            self._keep_unreported()
+            if missing:
+                await self._batch.save()
 
-    def _take_what_came(self) -> None:
-        while not self._over.empty():
-            self._take(*self._over.get_nowait())
+    def _take_available(self) -> None:
+        while not self._results.empty():
+            self._take(*self._results.get_nowait())
 
-    def _take(self, place: int, came: Executed | Exception) -> None:
-        if isinstance(came, Exception):
-            raise came
-        self._unsaved[place] = came
-        self._turns.add_known(place, partial(self._round.finish, self._calls[place], came))
+    def _take(self, position: int, result: Executed | Exception) -> None:
+        if isinstance(result, Exception):
+            raise result
+        self._unsaved[position] = result
+        self._reports.add(position, partial(self._batch.finish, self._calls[position], result))
 
-    def _keep(self) -> None:
-        """What has come and isn't told must not be lost."""
-        for place, executed in self._unsaved.items():
-            if not self._turns.has_reported(place):
-                self._round.keep_unreported(self._calls[place], executed)
+    def _keep_unreported(self) -> None:
+        """Keep the results whose turn hasn't come, for the next commit."""
+        for position, executed in self._unsaved.items():
+            if not self._reports.has_reported(position):
+                self._batch.keep_unreported(self._calls[position], executed)
         self._unsaved.clear()
 
 

@@ -101,7 +101,7 @@ class Execution:
             on_lost=self.interruption.abandon,
         )
         if isinstance(agent, UnknownAgentVersion):
-            if self.interruption.wish is InterruptReason.CANCEL:
+            if self.interruption.requested is InterruptReason.CANCEL:
                 self._report(await self._call_off(journal))
             else:
                 await wait_for_version(self.context, self.claimed, journal, agent)
@@ -126,7 +126,7 @@ class Execution:
             if outlives and self.start_task is not None:
                 self.start_task(self._keep_late_summary(run.compaction))
             else:
-                run.compaction.give_up()
+                run.compaction.cancel()
 
     async def _call_off(self, journal: Journal) -> RunFinished:
         """End a cancelled run whose agent isn't here, in the shape that its agent would give it."""
@@ -222,7 +222,7 @@ class Execution:
     async def _keep_late_summary(self, compaction: Compaction) -> None:
         """What is summarised when the run ends serves the thread's next one; it needs no slot."""
         record = self.record
-        outcome = await compaction.late()
+        outcome = await compaction.wait_for_result()
         try:
             kept = outcome is not NO_RESULT and await save_late_summary(
                 self.context.database, record.tenant, record.thread_id, outcome

@@ -42,7 +42,7 @@ async def load_run(
         start=await step_progress(bench, claimed),
         answers=TicketAnswers(bench, record),
         remembered=StoredRules(bench, record),
-        traces=StoredTraces(bench, record),
+        crash_evidence=StoredTraces(bench, record),
         rate_limits=bench.rate_limits,
         inbox=inbox,
         tasks=inbox,

@@ -24,7 +24,7 @@ class _Unmarked:
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
         unmarked = tuple(
             replace(state, status=CallStatus.PENDING)
-            if state.status is CallStatus.RUNNING and state.unreported is None
+            if state.status is CallStatus.RUNNING and state.unreported_result is None
             else state
             for state in checkpoint.calls
         )

@@ -139,9 +139,9 @@ class Reference:
             self.applied.add(key)
         for state in checkpoint.calls:
             call = self.calls[state.idempotency_key]
-            if state.unreported is not None:
-                assert state.unreported in (call.result, call.kept), "another result is kept"
-                call.kept, call.result = state.unreported, None
+            if state.unreported_result is not None:
+                assert state.unreported_result in (call.result, call.kept), "another result is kept"
+                call.kept, call.result = state.unreported_result, None
             elif state.status is CallStatus.RUNNING:
                 call.is_marked = True
         placeholders = {ticket.call_id for ticket in checkpoint.opened}

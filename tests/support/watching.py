@@ -114,7 +114,7 @@ class Watch:
         stimulus = self.stimuli.get(self.points)
         if stimulus is not None:
             await stimulus(self, breakable)
-        if breakable and self.is_eager and self.interruption.wish is not None:
+        if breakable and self.is_eager and self.interruption.requested is not None:
             await self.a_moment()
 
     async def a_moment(self) -> None:

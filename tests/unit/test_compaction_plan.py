@@ -10,7 +10,7 @@ from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Ro
 from app.runtime.history import token_estimates
 from app.runtime.history.call_pairs import pairs_of
 from app.runtime.history.compaction_plan import (
-    WORTH_READING,
+    MIN_NEW_TOKENS,
     CompactionPlan,
     CompactionPolicy,
     plan_compaction,
@@ -20,7 +20,7 @@ from app.runtime.history.model_view import model_view
 from app.runtime.history.summaries import splits_a_call, summary_message, summary_of
 from tests.support.logs import call, log_of, message
 
-POLICY = CompactionPolicy(threshold=10_000, keep_recent_messages=2, most_input_tokens=100_000)
+POLICY = CompactionPolicy(threshold=10_000, keep_recent_messages=2, max_input_tokens=100_000)
 THOUSAND_TOKENS = "x" * 3984
 """With what a message costs by itself."""
 
@@ -74,12 +74,12 @@ def test_the_stretch_ends_before_a_call_that_would_be_parted_from_its_result() -
 
 
 def test_no_more_is_summarised_than_can_be_read() -> None:
-    policy = CompactionPolicy(threshold=10_000, keep_recent_messages=2, most_input_tokens=5000)
+    policy = CompactionPolicy(threshold=10_000, keep_recent_messages=2, max_input_tokens=5000)
     assert stretch(log_of(*users(20)), policy) == (1, 5)
 
 
 def test_a_message_longer_than_can_be_read_does_not_stop_everything() -> None:
-    policy = CompactionPolicy(threshold=10_000, keep_recent_messages=2, most_input_tokens=5000)
+    policy = CompactionPolicy(threshold=10_000, keep_recent_messages=2, max_input_tokens=5000)
     log = log_of(user("u", "x" * 100_000), *users(4))
     assert stretch(log, policy) == (1, 3)
 
@@ -138,9 +138,9 @@ def any_log(draw: st.DrawFn) -> list[LoggedMessage]:
 
 POLICIES = st.builds(
     lambda threshold, keep, most: CompactionPolicy(
-        threshold=threshold, keep_recent_messages=keep, most_input_tokens=most
+        threshold=threshold, keep_recent_messages=keep, max_input_tokens=most
     ),
-    st.integers(WORTH_READING, 20_000),
+    st.integers(MIN_NEW_TOKENS, 20_000),
     st.integers(1, 6),
     st.integers(2000, 50_000),
 )

@@ -15,11 +15,11 @@ from app.domain.inference.options import NO_OPTIONS
 from app.domain.threads.messages import Message, Role, Visibility
 from app.domain.tools.tool_calls import INTERRUPTED, ToolDescriptor
 from app.runtime.history import token_estimates
-from app.runtime.history.call_pairs import answered
+from app.runtime.history.call_pairs import with_one_result_per_call
 from app.runtime.history.truncation import (
     MAX_CHARACTERS,
     MAX_LINES,
-    TRUNCATE_OVER_CHARACTERS,
+    TRUNCATE_OVER_TOKENS,
     truncated,
 )
 from app.runtime.plugins import ViewRequest
@@ -211,7 +211,7 @@ def leading(messages: list[Message]) -> int:
 def test_calls_and_results_stay_together_whatever_is_left_out(
     log: list[Message], config: ContextWindow, taken: int
 ) -> None:
-    assert_every_call_has_one_result(fit_messages(config, answered(log), taken))
+    assert_every_call_has_one_result(fit_messages(config, with_one_result_per_call(log), taken))
     assert_every_call_has_one_result(fit_messages(config, log, taken))
 
 
@@ -220,7 +220,7 @@ def test_calls_and_results_stay_together_whatever_is_left_out(
 def test_more_than_the_recent_messages_are_shown_only_if_they_fit(
     log: list[Message], config: ContextWindow, taken: int
 ) -> None:
-    shown = fit_messages(config, answered(log), taken)
+    shown = fit_messages(config, with_one_result_per_call(log), taken)
     rest = shown[leading(shown) :]
     size = taken + sum(map(token_estimates.of_message, shown))
     turns_of_recent = config.min_recent_messages + 4 + 1  # a turn isn't cut; the prompt stays
@@ -232,7 +232,7 @@ def test_more_than_the_recent_messages_are_shown_only_if_they_fit(
 def test_what_is_shown_is_the_head_and_an_end_of_the_log(
     log: list[Message], config: ContextWindow
 ) -> None:
-    whole = answered(log)
+    whole = with_one_result_per_call(log)
     shown = fit_messages(config.model_copy(update={"trim_results": False}), whole, 0)
     head = leading(whole)
     assert shown[:head] == whole[:head]
@@ -247,7 +247,7 @@ def test_what_is_shown_is_the_head_and_an_end_of_the_log(
 @settings(deadline=None)
 @given(LOGS)
 def test_a_window_that_is_wide_enough_changes_nothing(log: list[Message]) -> None:
-    whole = answered(log)
+    whole = with_one_result_per_call(log)
     wide = ContextWindow(max_context_tokens=10_000_000, trim_results=False)
     assert fit_messages(wide, whole, 0) == whole
 
@@ -255,7 +255,7 @@ def test_a_window_that_is_wide_enough_changes_nothing(log: list[Message]) -> Non
 @settings(deadline=None)
 @given(LOGS, CONFIGS)
 def test_a_window_applied_twice_is_applied_once(log: list[Message], config: ContextWindow) -> None:
-    once = fit_messages(config, answered(log), 0)
+    once = fit_messages(config, with_one_result_per_call(log), 0)
     assert ids(fit_messages(config, once, 0)) == ids(once)
 
 
@@ -306,6 +306,6 @@ def test_nonsense_is_refused_with_a_sentence(tmp_path: Path, table: str, sentenc
 
 def test_the_limit_of_long_results_is_what_it_says() -> None:
     assert (
-        token_estimates.of_message(result("r", "c", "x" * 4 * (TRUNCATE_OVER_CHARACTERS - 4)))
-        == TRUNCATE_OVER_CHARACTERS
+        token_estimates.of_message(result("r", "c", "x" * 4 * (TRUNCATE_OVER_TOKENS - 4)))
+        == TRUNCATE_OVER_TOKENS
     )

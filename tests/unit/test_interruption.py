@@ -95,7 +95,7 @@ async def test_a_cancel_outweighs_a_hand_over() -> None:
     interruption.hand_over(now=False)
     interruption.cancel("enough")
     interruption.hand_over(now=True)
-    assert (interruption.wish, interruption.reason) == (InterruptReason.CANCEL, "enough")
+    assert (interruption.requested, interruption.reason) == (InterruptReason.CANCEL, "enough")
 
 
 async def test_a_lost_run_is_neither_cancelled_nor_handed_over() -> None:
@@ -103,7 +103,7 @@ async def test_a_lost_run_is_neither_cancelled_nor_handed_over() -> None:
     interruption.abandon()
     interruption.cancel("too late")
     interruption.hand_over(now=True)
-    assert (interruption.wish, interruption.reason) == (InterruptReason.ABANDON, None)
+    assert (interruption.requested, interruption.reason) == (InterruptReason.ABANDON, None)
 
 
 async def test_a_time_out_inside_stays_a_time_out() -> None:

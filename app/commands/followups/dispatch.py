@@ -15,7 +15,7 @@ from app.commands.followups.give_up import give_up_followup
 from app.commands.followups.run_end import call_run_end
 from app.context import ServiceContext
 from app.domain.children.followups import (
-    LONGEST_PAUSE,
+    MAX_RETRY_SECONDS,
     MAX_TRIES,
     AbortRemote,
     CallRunEnd,
@@ -107,7 +107,7 @@ async def _give_up(ctx: ServiceContext, followup: Followup, tries: int) -> Retry
     except Exception:
         # Somebody would wait for ever: this isn't given up.
         log.exception("errand_not_given_up", **_ids(followup), tries=tries)
-        return RetryAfter(LONGEST_PAUSE)
+        return RetryAfter(MAX_RETRY_SECONDS)
     telemetry.followups_given_up.labels(followup.name).inc()
     log.error("errand_given_up", **_ids(followup), tries=tries)
     return None

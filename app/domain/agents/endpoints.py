@@ -7,7 +7,7 @@ from typing import Any
 
 from app.domain.json_values import JsonObject
 
-DEFAULT_TIMEOUT = 300.0
+DEFAULT_TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Endpoint:
     target: str | None = None
     """Which agent there, where one address has several."""
     auth_env: str | None = None
-    timeout: float = DEFAULT_TIMEOUT
+    timeout: float = DEFAULT_TIMEOUT_SECONDS
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -33,7 +33,7 @@ def endpoint_to_json(endpoint: Endpoint) -> dict[str, Any]:
         "url": endpoint.url,
         "target": endpoint.target,
         "auth_env": endpoint.auth_env,
-        "timeout": None if endpoint.timeout == DEFAULT_TIMEOUT else endpoint.timeout,
+        "timeout": None if endpoint.timeout == DEFAULT_TIMEOUT_SECONDS else endpoint.timeout,
         "options": dict(endpoint.options) or None,
     }
     return {key: value for key, value in body.items() if value is not None}

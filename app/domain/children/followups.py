@@ -13,10 +13,10 @@ from typing import TypeAlias
 from app.domain.ids import RunId, Tenant
 
 MAX_TRIES = 10
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 60.0
 """Seconds between two tries. All of them together outlast a deployment, whose newer processes may be
 able to do what the older ones can't."""
-FIRST_LOOK, LATEST_LOOK = 0.25, 10.0
+FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.25, 10.0
 """Seconds between two looks at whether an errand can be done by now."""
 
 
@@ -114,12 +114,12 @@ class RetryAfter:
 
 def retry_delay(tries: int) -> float:
     """Between a failed try and the next one."""
-    return _grown(FIRST_PAUSE, tries - 1, LONGEST_PAUSE)
+    return _grown(FIRST_RETRY_SECONDS, tries - 1, MAX_RETRY_SECONDS)
 
 
 def poll_delay(looks: int) -> float:
     """Between two looks at something that has to happen first."""
-    return _grown(FIRST_LOOK, looks, LATEST_LOOK)
+    return _grown(FIRST_POLL_SECONDS, looks, MAX_POLL_SECONDS)
 
 
 def _grown(first: float, times: int, longest: float) -> float:

@@ -27,11 +27,11 @@ class _PartialCall:
     arguments: list[str] = field(default_factory=list)
 
 
-def partial_message_of(said: Iterable[tuple[str, JsonObject]]) -> PartialMessage:
+def partial_message_of(events: Iterable[tuple[str, JsonObject]]) -> PartialMessage:
     """The open message, from the events of the open step: type and fields of each."""
     text: list[str] = []
     calls: dict[str, _PartialCall] = {}
-    for event_type, fields_ in said:
+    for event_type, fields_ in events:
         match event_type:
             case StreamReset.event_type:
                 text, calls = [], {}

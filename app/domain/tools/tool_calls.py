@@ -217,14 +217,14 @@ class CallState:
         return self.call.arguments if self.run_with is None else self.run_with
 
     @property
-    def unreported(self) -> ToolResult | None:
+    def unreported_result(self) -> ToolResult | None:
         """The result that is known and isn't in the log yet."""
         return None if self.unreported_outcome is None else self.unreported_outcome.result
 
     @property
     def is_answered(self) -> bool:
         """Its result is in the log."""
-        return self.status.is_final and self.unreported is None
+        return self.status.is_final and self.unreported_result is None
 
 
 def outcome_to_json(kept: UnreportedOutcome) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from app.runtime.history.summaries import summary_message
 from app.runtime.ports import LanguageModel
 from app.runtime.state import Change, StateKey, StateScope, StateView
 
-LATE_SUMMARY_TIMEOUT_SECONDS = 180.0
+SUMMARY_TIMEOUT_SECONDS = 180.0
 """Seconds that a summary may take."""
 FIRST_PAUSE_MESSAGES = 8
 """Messages that a thread grows by before a summary is tried again; each further failure doubles them."""
@@ -118,13 +118,13 @@ class Compaction:
         if outcome is not NO_RESULT and outcome is not self._if_given_up:
             self._outcome = outcome
 
-    async def late(self) -> CompactionResult:
+    async def wait_for_result(self) -> CompactionResult:
         """What the run has left behind, once it is there."""
         if self._task is not None:
             await asyncio.wait({self._task})
         return self.take()
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Nobody waits for a summary any more."""
         if self._task is not None:
             self._task.cancel()
@@ -137,7 +137,7 @@ class Compaction:
         run_id: RunId,
     ) -> None:
         try:
-            answered = await _answer(planned, model, policy.longest_message)
+            answered = await _answer(planned, model, policy.max_message_tokens)
             if answered.text is None:
                 self._outcome = replace(self._if_given_up, usage=answered.usage)
             else:
@@ -156,11 +156,11 @@ async def _answer(
     answered = SummaryReply(None, Usage())
     outcome = "failed"
     try:
-        async with asyncio.timeout(LATE_SUMMARY_TIMEOUT_SECONDS):
+        async with asyncio.timeout(SUMMARY_TIMEOUT_SECONDS):
             answered = await summarize(model, planned, longest_message)
         outcome = "unusable" if answered.text is None else "made"
     except TimeoutError:
-        log.warning("summary_timed_out", seconds=LATE_SUMMARY_TIMEOUT_SECONDS)
+        log.warning("summary_timed_out", seconds=SUMMARY_TIMEOUT_SECONDS)
     except InferenceFailed as error:
         log.warning("summary_failed", kind=error.kind, detail=error.detail)
     except Exception:

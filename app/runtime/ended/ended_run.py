@@ -1,4 +1,4 @@
-"""A run that has ended without its agent's code: its `run_end` hooks are called on the stored state."""
+"""A run that ended without its agent's code: a worker calls its `run_end` hooks on the stored state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class EndedRun:
-    """What the hooks are shown, and what they change. It has no way to emit events or to be saved."""
+    """The view and the state of the hooks. It can't emit events or be saved."""
 
     record: RunRecord
     agent: ResolvedAgent
     log: Sequence[LoggedMessage]
     thread_state: JsonObject
-    """What the thread remembered when the run ended."""
+    """The thread's state when the run ended."""
     rules: RememberedRules
     state: StateStore = field(init=False)
 
@@ -54,7 +54,7 @@ class EndedRun:
 
     @property
     def changed_run_state(self) -> JsonObject | None:
-        """The run's state with what the hooks have changed; None if they have changed nothing of it."""
+        """The run's state with the hooks' changes; None if they changed nothing."""
         stored = self.record.run_state or {}
         before: dict[str, Json] = stored.get("extensions", {})
         kept = {name: value for name, value in before.items() if name in OWN_EXTENSIONS}
@@ -65,6 +65,6 @@ class EndedRun:
 
     @property
     def changed_thread_state(self) -> JsonObject | None:
-        """The same of what the thread remembers."""
+        """The thread's state with the hooks' changes; None if they changed nothing."""
         after = self.state.exported(StateScope.THREAD)
         return None if after == self.thread_state else after

@@ -1,8 +1,8 @@
 """The end of a run that no worker executes, made by a command or by the sweeper.
 
-It goes through the same code as the end of a run at work, so that both look alike: results for open calls,
-a snapshot of the state, `run_finish` with the last words. One thing is left for later: the agent's code
-isn't here, so a follow-up has a worker call the `run_end` hooks.
+It uses the code of the loop, so both ends look alike: results for open calls, a state snapshot and
+`run_finish` with the last text. The agent's code isn't loaded here, so a follow-up lets a worker call the
+`run_end` hooks.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,18 +27,18 @@ from app.runtime.ports import CheckpointStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleRun:
-    """A run that no worker executes, as its end needs it. The caller holds the locks of its rows."""
+    """The data that the end of an idle run needs. The caller holds the locks of its rows."""
 
     record: RunRecord
     next_seq: int
     last_words: LoggedMessage | None
-    """The last message with a text that the assistant has written in this run."""
+    """The assistant's last message with text in this run."""
     thread_state: JsonObject
     clock: Clock
     calls: Sequence[CallState] = ()
     """The calls of its open or suspended step."""
     answered: Sequence[TicketKey] = ()
-    """Tickets that were answered or have expired, and that no worker has applied."""
+    """Decided or expired tickets that no worker has applied."""
 
     @property
     def log(self) -> list[LoggedMessage]:
@@ -46,7 +46,7 @@ class IdleRun:
 
 
 async def end_idle_run(idle: IdleRun, store: CheckpointStore, termination: Termination) -> None:
-    """Commit the end of a run of our own loop, in the shape of an end at work."""
+    """Commit the end of a run, as the loop would."""
     record = idle.record
     run = ActiveRun(
         record=record,
@@ -76,7 +76,7 @@ class _Unused:
         raise AssertionError(f"a run that isn't executed has no live {event.event_type}")
 
     async def wait_for_capacity(self) -> None:
-        """Nothing is emitted, so nothing is waited for."""
+        """Returns at once: an idle run emits nothing."""
 
     async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
         return ()

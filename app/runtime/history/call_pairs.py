@@ -26,7 +26,7 @@ def pairs_of(messages: Sequence[Message]) -> Pairs:
     return pairs
 
 
-def answered(messages: Sequence[Message]) -> list[Message]:
+def with_one_result_per_call(messages: Sequence[Message]) -> list[Message]:
     """Assistant messages followed at once by one result of each of their calls, as it was really run.
 
     A call that has none was interrupted; a result that nobody asked for, and a message that says

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role
 from app.runtime.history import token_estimates
-from app.runtime.history.call_pairs import answered, pairs_of
+from app.runtime.history.call_pairs import pairs_of, with_one_result_per_call
 from app.runtime.history.summaries import SummaryRange, as_shown, newest_summary_range, summary_of
 from app.runtime.history.truncation import truncated
 
 MIN_SAVED_TOKENS = 1024
 """Tokens that a summary must save."""
-WORTH_READING = 2 * MIN_SAVED_TOKENS
+MIN_NEW_TOKENS = 2 * MIN_SAVED_TOKENS
 """Tokens that must have come since the last summary, whatever the rest takes."""
 
 
@@ -26,14 +26,14 @@ class CompactionPolicy:
 
     threshold: int
     keep_recent_messages: int
-    most_input_tokens: int
+    max_input_tokens: int
     trim_results: bool = True
     model: str | None = None
 
     @property
-    def longest_message(self) -> int:
+    def max_message_tokens(self) -> int:
         """Tokens of one message that are read; one that is longer must not stop everything."""
-        return max(1, self.most_input_tokens // 2)
+        return max(1, self.max_input_tokens // 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +64,12 @@ def plan_compaction(
     start = _leading_system_messages(log) if old is None else old.start
     read_from = start if old is None else old.stop
     last_summary = 0 if old is None else token_estimates.of_message(old.summary)
-    room = policy.most_input_tokens - last_summary
+    room = policy.max_input_tokens - last_summary
     stop = _furthest_stop(log, sizes, start, read_from, policy, room)
-    messages = answered([entry.message for entry in log[read_from:stop]])
+    messages = with_one_result_per_call([entry.message for entry in log[read_from:stop]])
     new = [truncated(message) for message in messages if summary_of(message) is None]
     tokens = sum(map(token_estimates.of_message, new))
-    if tokens < WORTH_READING:
+    if tokens < MIN_NEW_TOKENS:
         return None
     return CompactionPlan(
         of=MessageRange(log[start].seq, log[stop - 1].seq),
@@ -111,7 +111,7 @@ def _furthest_stop(
     stop = read_from
     answered_at = -1
     for place in range(read_from, most):
-        room -= min(sizes[place], policy.longest_message)
+        room -= min(sizes[place], policy.max_message_tokens)
         if room < 0:
             break
         answered_at = max(answered_at, *pairs.get(place, {}).values(), place)

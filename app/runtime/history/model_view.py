@@ -7,13 +7,13 @@ A view, never a repair: the log stays as it is.
 from collections.abc import Sequence
 
 from app.domain.threads.messages import LoggedMessage, Message
-from app.runtime.history.call_pairs import answered
+from app.runtime.history.call_pairs import with_one_result_per_call
 from app.runtime.history.summaries import with_summary_in_place
 
 
 def model_view(log: Sequence[LoggedMessage]) -> list[Message]:
     """The log with its summary in place, and every call answered."""
-    return answered(with_summary_in_place(_without_a_torn_end(log)))
+    return with_one_result_per_call(with_summary_in_place(_without_a_torn_end(log)))
 
 
 def _without_a_torn_end(log: Sequence[LoggedMessage]) -> Sequence[LoggedMessage]:

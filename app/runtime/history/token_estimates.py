@@ -11,8 +11,8 @@ from app.domain.threads.messages import Message, Summary, Text
 from app.domain.tools.tool_calls import ToolDescriptor
 
 CHARACTERS_PER_TOKEN = 4
-PER_MESSAGE = 4
-PER_OTHER_BLOCK = 50
+TOKENS_PER_MESSAGE = 4
+TOKENS_PER_OTHER_BLOCK = 50
 
 
 def of_text(text: str) -> int:
@@ -28,7 +28,7 @@ def of_message(message: Message) -> int:
             others += 1
     for call in message.tool_calls:
         characters += len(call.name) + len(compact(call.arguments))
-    return PER_MESSAGE + characters // CHARACTERS_PER_TOKEN + PER_OTHER_BLOCK * others
+    return TOKENS_PER_MESSAGE + characters // CHARACTERS_PER_TOKEN + TOKENS_PER_OTHER_BLOCK * others
 
 
 def of_tools(tools: Iterable[ToolDescriptor]) -> int:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from app.domain.threads.messages import Message, Role, Text
 from app.runtime.history import token_estimates
 
-TRUNCATE_OVER_CHARACTERS = 2048
+TRUNCATE_OVER_TOKENS = 2048
 """Tokens from which on a result is shortened."""
 MAX_CHARACTERS = 1600
 MAX_LINES = 24
@@ -13,10 +13,7 @@ MAX_LINES = 24
 
 def truncated(message: Message) -> Message:
     """The message, or if it is a long result, its beginning and how much of it is left out."""
-    if (
-        message.role is not Role.TOOL
-        or token_estimates.of_message(message) <= TRUNCATE_OVER_CHARACTERS
-    ):
+    if message.role is not Role.TOOL or token_estimates.of_message(message) <= TRUNCATE_OVER_TOKENS:
         return message
     text = message.text
     beginning = "".join(text[:MAX_CHARACTERS].splitlines(keepends=True)[:MAX_LINES])

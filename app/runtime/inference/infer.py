@@ -157,7 +157,7 @@ def _leave_what_was_said(run: ActiveRun, answer: StreamedAnswer, error: Exceptio
     answer.drop_calls(reason.value)
     keep_partial_answer(run, None)
     if answer.text.strip():
-        run.unfinished = Message(
+        run.unsaved_answer = Message(
             id=run.new_message_id(),
             role=Role.ASSISTANT,
             content=(Text(answer.text),),

@@ -19,7 +19,7 @@ from app.runtime.ports import ModelRequest, StopReason
 
 IDLE_STALL = "idle stall"
 CONNECTION_RESET = "connection reset"
-PAUSE_AFTER_STALL = 0.2
+PAUSE_AFTER_STALL_SECONDS = 0.2
 LENGTH_LIMIT = "length limit"
 
 _THINKS = re.compile(r"thinking|reasoning|\bo[134]\b")
@@ -52,7 +52,7 @@ def cause_of(failure: InferenceFailed) -> str:
 def pause_before_recovery(cause: str, recoveries: int, policy: RetryPolicy) -> float:
     """Seconds; `recoveries` are those that were made before. A stall was a pause already."""
     backoff = policy.backoff_base * 2.0**recoveries
-    return min(PAUSE_AFTER_STALL if cause == IDLE_STALL else backoff, policy.max_backoff)
+    return min(PAUSE_AFTER_STALL_SECONDS if cause == IDLE_STALL else backoff, policy.max_backoff)
 
 
 def idle_limit(policy: RetryPolicy, model: str, options: InferenceOptions) -> float:

@@ -1,9 +1,10 @@
-"""The gate: whether a call may run, asked right before it would.
+"""The gate: decides whether a call may run, right before it would.
 
-First whether it can run at all, then the plugins, then the agent's own list of what needs approval and
-the tools that only a client can carry out, and at last whether the run may make another call. Of what
-plugins ask for a block outweighs a question, that a wait for an event, and that a result that is given in
-place of the call's; among equals the first plugin counts.
+It checks in this order: that the tool exists and the arguments fit, the plugins, the agent's `approval`
+list, frontend tools, delegates and background tools, and last the limit of tool calls.
+
+Of the plugins' requests `Block` comes first, then `Suspend`, `WaitFor` and `SetResult`. Of two equal
+requests that of the earlier plugin counts.
 """
 
 from dataclasses import dataclass, replace
@@ -39,21 +40,21 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CallRefused:
-    """It can't be run: this is the error that it gets."""
+    """The call can't run; `result` is its error."""
 
     result: ToolResult
 
 
 @dataclass(frozen=True, slots=True)
 class CallAnswered:
-    """It isn't run: somebody has given the result in its place."""
+    """The call doesn't run, because a plugin gave its result."""
 
     result: ToolResult
 
 
 @dataclass(frozen=True, slots=True)
 class MustAsk:
-    """A person has to be asked first, or an event has to come."""
+    """The call waits for a person's decision or for an event."""
 
     request: SuspensionRequest
     kind: TicketKind
@@ -61,19 +62,19 @@ class MustAsk:
 
 @dataclass(frozen=True, slots=True)
 class CallForbidden:
-    """It isn't run, and the run ends over it."""
+    """The call doesn't run, and the run ends."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class AsTask:
-    """It runs, but not here: it goes on by itself as a background task."""
+    """The call becomes a background task."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsChild:
-    """It is work for another agent, in a run of its own that this call waits for, or its run."""
+    """The call starts a run of another agent. The call waits for it, or the background task does."""
 
     agent_id: AgentId
     in_background: bool
@@ -81,7 +82,7 @@ class AsChild:
 
 @dataclass(frozen=True, slots=True)
 class OverLimit:
-    """The run has made as many calls as it may: this one waits until it may make more, or the run ends."""
+    """The run's limit of tool calls is reached: the call waits for a higher limit, or the run ends."""
 
     waits: bool
 
@@ -89,11 +90,11 @@ class OverLimit:
 Verdict: TypeAlias = (
     CallRefused | CallAnswered | MustAsk | CallForbidden | AsTask | AsChild | OverLimit
 )
-"""Why a call doesn't run here; one that may has none."""
+"""Why a call doesn't run here. A call that may run has no verdict."""
 
 
 def ends_the_run(verdict: Verdict) -> bool:
-    """No call behind this one is looked at any more."""
+    """Whether the calls behind this one are skipped."""
     return isinstance(verdict, CallForbidden) or (
         isinstance(verdict, OverLimit) and not verdict.waits
     )
@@ -107,12 +108,11 @@ async def gate_call(
     resume_input: Json = None,
     is_counted: bool = False,
 ) -> Verdict | None:
-    """Why a call may not run as it is, if it may not. One that has been with its tool before is counted
-    already."""
+    """Why the call may not run here, or None. With `is_counted` the limit has counted it before."""
     refusal = _refusal(run, state)
     if refusal is not None:
         return CallRefused(refusal)
-    asked = await call_hooks(
+    requests = await call_hooks(
         run,
         Phase.TOOL_GATE,
         call=with_effective_arguments(state),
@@ -120,15 +120,17 @@ async def gate_call(
         resume_input=resume_input,
         received=partial(received_at_gate, run.answers, state),
     )
-    verdict = await _of_plugins(run, asked, state) or _of_agent(run, state, was_approved)
+    verdict = await _verdict_of_plugins(run, requests, state) or _verdict_of_agent(
+        run, state, was_approved
+    )
     would_run = verdict is None or isinstance(verdict, AsTask | AsChild)
-    if would_run and not is_counted and not run.usage_meter.raise_once(state.call.id):
+    if would_run and not is_counted and not run.usage_meter.reserve_call(state.call.id):
         return OverLimit(waits=run.usage_meter.limits.on_limit is OnLimit.ASK)
     return verdict
 
 
 def with_effective_arguments(state: CallState) -> ToolCall:
-    """The call as plugins see it: a person may have changed its arguments."""
+    """The call with the arguments that it runs with: a person may have edited them."""
     return replace(state.call, arguments=state.effective_arguments)
 
 
@@ -137,40 +139,42 @@ def _refusal(run: ActiveRun, state: CallState) -> ToolResult | None:
     tool = run.agent.tools.get(name)
     if tool is None:
         return ToolResult.error(name, f"tool '{name}' not found")
-    wrong = tool.invalid_arguments(state.effective_arguments)
-    return None if wrong is None else ToolResult.error(name, f"Invalid arguments: {wrong}")
+    problem = tool.invalid_arguments(state.effective_arguments)
+    return None if problem is None else ToolResult.error(name, f"Invalid arguments: {problem}")
 
 
-async def _of_plugins(run: ActiveRun, asked: HookRequests, state: CallState) -> Verdict | None:
-    if (block := _first(asked, Block, state)) is not None:
+async def _verdict_of_plugins(
+    run: ActiveRun, requests: HookRequests, state: CallState
+) -> Verdict | None:
+    if (block := _first(requests, Block, state)) is not None:
         return CallForbidden(block.reason)
-    if (suspend := _first(asked, Suspend, state)) is not None:
+    if (suspend := _first(requests, Suspend, state)) is not None:
         return MustAsk(suspend.request, TicketKind.APPROVAL)
-    for wait in asked.all_of(WaitFor):
+    for wait in requests.all_of(WaitFor):
         if await received_at_gate(run.answers, state, wait.name, wait.key) is None:
             return MustAsk(gate_wait(wait), TicketKind.EVENT)
-    if (given := _first(asked, SetResult, state)) is not None:
+    if (given := _first(requests, SetResult, state)) is not None:
         return CallAnswered(replace(given.result, tool_name=state.call.name))
     return None
 
 
-def _first(asked: HookRequests, kind: type[R], state: CallState) -> R | None:
-    wishes = asked.all_of(kind)
-    if len(wishes) > 1:
+def _first(requests: HookRequests, kind: type[R], state: CallState) -> R | None:
+    found = requests.all_of(kind)
+    if len(found) > 1:
         log.warning(
-            "several_wishes_at_the_gate",
-            wish=kind.__name__,
+            "gate_requests_ignored",
+            request=kind.__name__,
             tool=state.call.name,
             call_id=state.call.id,
-            counted=repr(wishes[0]),
+            used=repr(found[0]),
         )
-    return wishes[0] if wishes else None
+    return found[0] if found else None
 
 
-def _of_agent(run: ActiveRun, state: CallState, was_approved: bool) -> Verdict | None:
+def _verdict_of_agent(run: ActiveRun, state: CallState, was_approved: bool) -> Verdict | None:
     name, call_id = state.call.name, state.call.id
-    is_judged = any(plugin.name == PERMISSION for plugin in run.agent.plugins.plugins)
-    if name in run.agent.spec.approval and not (is_judged or was_approved):
+    has_permission_plugin = any(plugin.name == PERMISSION for plugin in run.agent.plugins.plugins)
+    if name in run.agent.spec.approval and not (has_permission_plugin or was_approved):
         return MustAsk(
             SuspensionRequest(
                 f"Tool '{name}' suspended: awaiting approval",

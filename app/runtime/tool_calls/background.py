@@ -1,4 +1,4 @@
-"""Background work of a run: calls that become tasks, and when nothing is left to answer."""
+"""Starts background tasks, and tells whether the run's last answer still stands."""
 
 from app.clock import new_id
 from app.domain.children.background_tasks import NewTask, started_result
@@ -11,7 +11,7 @@ from app.runtime.active_run import ActiveRun
 
 
 def begin_task(run: ActiveRun, state: CallState, child: ChildWork | None = None) -> ToolResult:
-    """Let a call go on as a task, which begins in the commit that holds this result."""
+    """Make the call a background task, which starts with the commit of this result."""
     task = NewTask(
         id=TaskId(TASK_PREFIX + new_id()),
         agent_id=run.agent.spec.id,
@@ -24,15 +24,15 @@ def begin_task(run: ActiveRun, state: CallState, child: ChildWork | None = None)
         child=child,
     )
     run.usage_meter.begin([state.call.id])
-    run.starting.append(task)
+    run.new_tasks.append(task)
     return started_result(task.id, task.tool_name)
 
 
 def has_answered(run: ActiveRun) -> bool:
-    """Whether the log ends with an answer of this very run that asks for nothing more.
+    """Whether the log ends with an answer of this run that has no tool calls.
 
-    So it does for a run that was woken and finds nothing new: it must not ask the model again. A summary
-    that has been put behind the answer is nothing new.
+    A run that was resumed and finds nothing new must not ask the model again. A summary behind the
+    answer counts as nothing new.
     """
     if run.in_step:
         return False

@@ -1,8 +1,8 @@
 """Events that a call waits for: signals answer its tickets, and its tool or its gate reads the payloads.
 
-A call that waits is suspended: its tool is left at `wait_for`, and called once more when the ticket is
-answered or expires. Then `wait_for` returns what the ticket of the same name, key and number has got, so
-that each wait opens one ticket, however often the call is run.
+A waiting call is suspended: `wait_for` leaves the tool, and the tool is called again when the ticket is
+answered or expires. Then `wait_for` returns the payload of the ticket with the same name, key and number.
+So each wait opens one ticket, however often the call is run.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ WAIT_ACTION = "wait_for_event"
 
 
 class CallSuspended(BaseException):
-    """Leaves a tool at `wait_for`. No `except Exception` of the tool's can catch it."""
+    """Leaves a tool at `wait_for`. An `except Exception` of the tool doesn't catch it."""
 
 
 def wait_request(
@@ -34,14 +34,14 @@ def wait_request(
         wait_message(wait),
         action=WAIT_ACTION,
         resume_mode=resume_mode,
-        # Encoded here so that what isn't JSON fails in the tool, and later changes don't show.
+        # Encoded here, so that a value that isn't JSON fails in the tool and later changes have no effect.
         response_schema=None if schema is None else json.loads(json.dumps(schema)),
         event=wait,
     )
 
 
 class CallEvents:
-    """The waits of one execution of a call. The first that has no answer yet suspends the call."""
+    """The waits of one execution of a call. The first wait without an answer suspends the call."""
 
     def __init__(self, answers: TicketAnswers, state: CallState) -> None:
         self._answers = answers
@@ -50,7 +50,7 @@ class CallEvents:
         self._counted: Counter[tuple[str, str]] = Counter()
         self._tickets: Sequence[Ticket] | None = None
         self.waiting: SuspensionRequest | None = None
-        """What the call has begun to wait for."""
+        """The wait that suspends the call."""
 
     async def receive(
         self, name: str, key: str, schema: JsonObject | None, timeout: float | None
@@ -61,7 +61,7 @@ class CallEvents:
         request = wait_request(wait, schema, ResumeMode.PASS_DECISION_TO_TOOL)
         self._counted[name, key] += 1
         if self._tickets is None:
-            # While the call executes it has no open ticket, so that none is answered.
+            # An executing call has no open ticket, so its tickets can't change meanwhile.
             self._tickets = await tickets_of_call(self._answers, self._state)
         ticket = answered_wait(self._tickets, request)
         if ticket is not None:
@@ -78,14 +78,15 @@ async def tickets_of_call(answers: TicketAnswers, state: CallState) -> Sequence[
 
 
 def answered_wait(tickets: Sequence[Ticket], request: SuspensionRequest) -> Ticket | None:
-    """The ticket of the same wait, when it was answered or has expired."""
-    asked = request.event
-    assert asked is not None
+    """The answered or expired ticket of this wait."""
+    requested = request.event
+    assert requested is not None
     for ticket in tickets:
         wait = ticket.event
         if (
             wait is not None
-            and (wait.name, wait.key, wait.number) == (asked.name, asked.key, asked.number)
+            and (wait.name, wait.key, wait.number)
+            == (requested.name, requested.key, requested.number)
             and ticket.resume_mode is request.resume_mode
             and ticket.status in (TicketStatus.DECIDED, TicketStatus.EXPIRED)
         ):
@@ -94,7 +95,7 @@ def answered_wait(tickets: Sequence[Ticket], request: SuspensionRequest) -> Tick
 
 
 def last_approval(tickets: Sequence[Ticket]) -> Ticket | None:
-    """The newest ticket of a call by which a person has let it run."""
+    """The newest ticket by which a person approved the call."""
     approved = [
         ticket
         for ticket in tickets
@@ -106,14 +107,14 @@ def last_approval(tickets: Sequence[Ticket]) -> Ticket | None:
 
 
 def gate_wait(wait: WaitFor) -> SuspensionRequest:
-    """A wait of the gate: the call runs only after it. The same wait counts for all plugins."""
+    """A wait at the gate, before the call runs. Equal waits of several plugins are one."""
     return wait_request(wait.event, wait.schema, ResumeMode.REPLAY_TOOL_CALL)
 
 
 async def received_at_gate(
     answers: TicketAnswers, state: CallState, name: str, key: str
 ) -> ReceivedEvent | None:
-    """What has come for a call that its gate has let wait."""
+    """The event that came for a call that waits at its gate; None before."""
     request = gate_wait(WaitFor(name=name, key=key))
     ticket = answered_wait(await tickets_of_call(answers, state), request)
     if ticket is None or ticket.decision is None:

@@ -1,5 +1,5 @@
-"""Delegating: a call that gives work to another agent becomes a question that a child run answers, or a
-task that one is."""
+"""Delegating: a call to another agent becomes a ticket of kind `child`, or a background task with a child
+run."""
 
 from app.clock import new_id
 from app.domain.agents.capabilities import unsupported_delegate_features, unsupported_message
@@ -27,17 +27,17 @@ PROGRESS = "tool-call-progress"
 CHILDREN: StateKey[int, int] = StateKey(
     "__runtime.children", lambda: 0, apply=lambda before, more: before + more
 )
-"""How many children the run has had."""
+"""The number of children that the run has started."""
 
 
 async def plan_child(
     run: ActiveRun, state: CallState, target: AgentId, *, in_background: bool
 ) -> ChildWork | str:
-    """The child run that the call asks for; or why there can't be one."""
+    """The child run for the call, or the reason why there can't be one."""
     run.state.register([CHILDREN])
-    refused = _refusal(run, target)
-    if refused is not None:
-        return refused
+    refusal = _refusal(run, target)
+    if refusal is not None:
+        return refusal
     found = await run.agents.at_version(target, None)
     if isinstance(found, UnknownAgentVersion):
         return found.reason
@@ -59,7 +59,7 @@ async def plan_child(
 
 
 async def open_child_ticket(batch: ToolBatch, state: CallState, work: ChildWork) -> None:
-    """Let the call wait for the child's answer."""
+    """Open the ticket that the child's end answers."""
     request = SuspensionRequest(
         f"Agent '{work.agent_id}' is at work on it",
         action=CHILD_ACTION,
@@ -67,24 +67,24 @@ async def open_child_ticket(batch: ToolBatch, state: CallState, work: ChildWork)
         suspension_id=ticket_name_of_child(work.run_id),
     )
     await batch.open_ticket(state, request, TicketKind.CHILD, work_to_json(work))
-    batch.run.emit(_begins(work, state))
+    batch.run.emit(_start_activity(work, state))
 
 
 def begin_child_task(run: ActiveRun, state: CallState, work: ChildWork) -> ToolResult:
-    """Let the child go on as a task of its parent's, which begins in the commit that holds this result."""
-    run.emit(_begins(work, state))
+    """Make the child a background task, which starts with the commit of this result."""
+    run.emit(_start_activity(work, state))
     return begin_task(run, state, work).with_metadata(child_run_id=work.run_id)
 
 
 def _refusal(run: ActiveRun, target: AgentId) -> str | None:
-    bounds = run.agent.spec.delegation
+    limits = run.agent.spec.delegation
     depth = run.record.lineage.depth + 1
-    if depth > bounds.max_depth:
-        return f"work can't be passed on {depth} times; {bounds.max_depth} is the most"
+    if depth > limits.max_depth:
+        return f"work can't be passed on {depth} times; {limits.max_depth} is the most"
     if target in ancestors_of(run.record):
         return f"agent '{target}' waits for this very work; it can't be given it again"
-    if run.state.snapshot.get(CHILDREN) >= bounds.max_children:
-        return f"this run has given work to {bounds.max_children} others; it can't to any more"
+    if run.state.snapshot.get(CHILDREN) >= limits.max_children:
+        return f"this run has given work to {limits.max_children} others; it can't to any more"
     return None
 
 
@@ -93,8 +93,8 @@ def _prompt_of(state: CallState) -> str:
     return str(arguments["prompt"]).strip()
 
 
-def _begins(work: ChildWork, state: CallState) -> ActivitySnapshot:
-    shown = progress_content(
+def _start_activity(work: ChildWork, state: CallState) -> ActivitySnapshot:
+    content = progress_content(
         work.run_id,
         work.thread_id,
         work.agent_id,
@@ -103,4 +103,4 @@ def _begins(work: ChildWork, state: CallState) -> ActivitySnapshot:
         "running",
         "starts",
     )
-    return ActivitySnapshot(state.call.id, PROGRESS, shown, True)
+    return ActivitySnapshot(state.call.id, PROGRESS, content, True)

@@ -1,4 +1,4 @@
-"""One call in the hands of its tool: tried again where that is safe, its wishes for the state kept apart."""
+"""Executes one call: retries it where that is safe, and collects its state changes."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,14 +18,14 @@ from app.runtime.tool_calls.call_events import CallEvents, CallSuspended
 
 FIRST_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
-"""Between two tries of a call, in seconds; each pause is twice the one before."""
+"""Pauses between two tries of a call; each is twice the one before."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What lets a call run that was suspended: the ticket by which a person has let it pass, if any."""
+    """The input of a suspended call that runs again, and the ticket by which a person approved it, if any."""
 
     ticket: Ticket | None
     resume_input: Json = None
@@ -37,7 +37,7 @@ class Resumption:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """What a call came to, with the changes of state that go with its result."""
+    """A call's result and its state changes."""
 
     result: ToolResult
     changes: tuple[Change, ...] = ()
@@ -56,9 +56,9 @@ class Executed:
 async def execute(
     run: ActiveRun, state: CallState, snapshot: StateView, resumption: Resumption | None = None
 ) -> Executed:
-    """Hand the call to its tool, again while it fails and may be repeated: under the same key.
+    """Hand the call to its tool. Retry errors if the tool allows it, under the same idempotency key.
 
-    Only what the last try has asked for counts. The caller has marked the call and breaks it off.
+    Only the state changes of the last try count. The caller marks the call before and cancels it.
     """
     tool = run.agent.tools[state.call.name]
     tries_left = tool.descriptor.retries if tool.descriptor.effect.may_be_rerun else 0
@@ -81,8 +81,8 @@ async def _try(
     snapshot: StateView,
     resumption: Resumption | None,
 ) -> Executed:
-    async def room() -> None:
-        # Whoever has lost the run is broken off; until then its tool needn't know.
+    async def wait_for_capacity() -> None:
+        # A worker that lost the run is interrupted soon; the tool needn't handle that.
         with suppress(OwnershipLost):
             await run.events.wait_for_capacity()
 
@@ -92,23 +92,23 @@ async def _try(
         context_for(run, state, snapshot, resumption),
         change=lambda change: changes.append(run.state.checked(change)),
         tasks=run.tasks,
-        wait_for_capacity=room,
+        wait_for_capacity=wait_for_capacity,
         events=events,
     )
     try:
         result = await tool.execute(as_object(state.effective_arguments) or {}, context)
     except CallSuspended:
         pass
-    except Exception as error:  # whoever wrote the tool; no call may take its run along
+    except Exception as error:  # a tool's code; a failing call must not fail its run
         log.warning("tool_raised", tool=state.call.name, call_id=state.call.id, exc_info=True)
         result = ToolResult.error(state.call.name, f"Execution failed: {run.redact(str(error))}")
     except BaseExceptionGroup as group:
-        # The tool has waited within a task group.
+        # The tool called `wait_for` within a task group.
         _, others = group.split((CallSuspended, Exception))
         if others is not None or events.waiting is None:
             raise
     if events.waiting is not None:
-        # It runs again once the event has come, and asks for its changes then.
+        # The call runs again when the event has come, and makes its changes then.
         return Executed(ToolResult.suspended(state.call.name, events.waiting))
     if result.status is ResultStatus.ERROR:
         return Executed(result)
@@ -118,7 +118,7 @@ async def _try(
 def context_for(
     run: ActiveRun, state: CallState, snapshot: StateView, resumption: Resumption | None = None
 ) -> ToolContext:
-    """What a tool may know of a call, without any way to change something."""
+    """The context of a call, without the means to change state or wait for events."""
     lineage = run.record.lineage
     ticket = None if resumption is None else resumption.ticket
     return ToolContext(

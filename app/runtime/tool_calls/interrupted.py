@@ -1,8 +1,9 @@
-"""Calls that a lost worker left running: what became of each is found out before anything is done again.
+"""Calls that a lost worker left running: their tools are asked what happened before a call runs again.
 
-its tool says   it happened, with this result    ─► that is the result
-                it didn't happen                 ─► run it, under the same key
-                nothing, or doesn't know         ─► run it if that is safe, else ask a person
+The tool answers `Happened`        ─► its result is the result of the call
+                 `DidNotHappen`    ─► run it again, under the same key
+                 `DontKnow`        ─► run it again if its effect allows that, else ask a person
+A tool without a reconciler counts as `DontKnow`.
 """
 
 from dataclasses import dataclass
@@ -22,12 +23,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """It may be executed once more, under the same key."""
+    """The call may be executed again, under the same key."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskHuman:
-    """Nobody here can tell whether it took effect; `why` is what its tool says to that."""
+    """Only a person can find out whether the call took effect; `why` is the tool's explanation."""
 
     why: str | None
 
@@ -36,12 +37,17 @@ CallRecovery: TypeAlias = Executed | Rerun | AskHuman
 
 
 async def recovery_for(run: ActiveRun, state: CallState) -> CallRecovery:
-    """What is to be done about a call that was marked and has no result."""
+    """How to recover a call that was marked as begun and has no result."""
     tool = run.agent.tools.get(state.call.name)
     arguments = as_object(state.effective_arguments) or {}
     async with run.interruption.interruptible():
         found = await reconcile(tool, arguments, context_for(run, state, run.state.snapshot))
-    log.info("call_cut_short", tool=state.call.name, call_id=state.call.id, found=_name_of(found))
+    log.info(
+        "interrupted_call_recovered",
+        tool=state.call.name,
+        call_id=state.call.id,
+        found=_name_of(found),
+    )
     match found:
         case ToolResult():
             return Executed(found)
@@ -54,17 +60,17 @@ async def recovery_for(run: ActiveRun, state: CallState) -> CallRecovery:
 
 
 def can_reconcile(tool: Tool | None) -> TypeGuard[Reconciles]:
-    """Whether a tool offers to say what became of its calls."""
+    """Whether the tool has a reconciler."""
     return isinstance(tool, Reconciles) and tool.reconciles
 
 
 async def reconcile(tool: Tool | None, arguments: JsonObject, context: ToolContext) -> Found:
-    """What a tool knows of a call of its own that was cut short."""
+    """Ask the tool's reconciler what became of an interrupted call."""
     if not can_reconcile(tool):
         return DontKnow()
     try:
         return await tool.reconcile(dict(arguments), context)
-    except Exception as error:  # whoever wrote the tool; no call may take its run along
+    except Exception as error:  # a tool's code; a failing call must not fail its run
         log.warning(
             "reconcile_raised", tool=context.tool_name, call_id=context.call_id, exc_info=True
         )

@@ -1,4 +1,4 @@
-"""Fresh calls: those that the model has just asked for, before anything has become of them."""
+"""New calls: the calls of the model's latest answer, before any of them runs."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from app.runtime.tool_calls.batch import ToolBatch
 
 
 def new_calls(run: ActiveRun, calls: Sequence[ToolCall]) -> list[CallState]:
-    """The calls of one answer in their order, each with the key that all its tries share."""
+    """The calls of one answer in their order, each with the idempotency key of all its tries."""
     states = []
     for position, call in enumerate(calls):
         tool = run.agent.tools.get(call.name)
@@ -26,9 +26,9 @@ def new_calls(run: ActiveRun, calls: Sequence[ToolCall]) -> list[CallState]:
     return states
 
 
-def with_calls_declined(run: ActiveRun, said: Message) -> ToolBatch:
-    """What the model said is kept, and its calls have an answer, though none of them runs."""
-    batch = ToolBatch(run, [said])
-    for state in new_calls(run, said.tool_calls):
+def with_calls_declined(run: ActiveRun, answer: Message) -> ToolBatch:
+    """The model's answer, with each of its calls reported as interrupted; none of them runs."""
+    batch = ToolBatch(run, [answer])
+    for state in new_calls(run, answer.tool_calls):
         batch.interrupt(state)
     return batch

@@ -1,7 +1,7 @@
-"""What tools change of the state: taken in together with their results, in the order of their calls.
+"""State changes of tools: applied together with their results, in the order of the calls.
 
-Calls that run at the same time have all seen the same state. Where two of them change a key that only
-one may, the earlier call wins; the later one keeps its result, and the result says what was dropped.
+Parallel calls all see the same state. If two of them change the same exclusive key, the earlier call
+wins. The later call keeps its result, and the result names the dropped changes.
 """
 
 from collections.abc import Sequence
@@ -20,36 +20,36 @@ log = structlog.get_logger(__name__)
 
 
 class ParallelChanges:
-    """What calls of one round that ran at the same time have changed, as far as they were told."""
+    """The state changes of the parallel calls of one batch that were reported."""
 
     def __init__(self, run: ActiveRun, calls: Sequence[CallState]) -> None:
-        self._told: dict[CallId, ChangeBatch] = {
+        self._reported: dict[CallId, ChangeBatch] = {
             state.call.id: ChangeBatch(_changes(run, state.unreported_outcome))
             for state in calls
             if state.unreported_outcome is not None and state.unreported_outcome.result is None
         }
 
     def conflict(self, changes: Sequence[Change]) -> tuple[str, CallId] | None:
-        """The key that these changes share with an earlier call's, and whose."""
-        found = conflict_between([*self._told.values(), ChangeBatch(changes)])
-        return None if found is None else (found.key, list(self._told)[found.first])
+        """The exclusive key that an earlier call changed, too, and that call's id."""
+        found = conflict_between([*self._reported.values(), ChangeBatch(changes)])
+        return None if found is None else (found.key, list(self._reported)[found.first])
 
     def note(self, call_id: CallId, changes: Sequence[Change]) -> None:
-        self._told[call_id] = ChangeBatch(changes)
+        self._reported[call_id] = ChangeBatch(changes)
 
     def kept_for(self, state: CallState) -> UnreportedOutcome | None:
-        """What has to outlive this process, for the calls behind this one."""
-        told = self._told.get(state.call.id)
-        return None if told is None else UnreportedOutcome(None, updates_of(told.changes))
+        """The changes to save with the call: calls behind it may conflict after a restart."""
+        reported = self._reported.get(state.call.id)
+        return None if reported is None else UnreportedOutcome(None, updates_of(reported.changes))
 
 
 def apply_changes(
-    run: ActiveRun, state: CallState, executed: Executed, beside: ParallelChanges | None
+    run: ActiveRun, state: CallState, executed: Executed, parallel: ParallelChanges | None
 ) -> Executed:
-    """Change the state as the call wishes; a wish that can't be had is told in its result."""
+    """Apply the call's state changes; its result names the refused ones."""
     if not executed.changes:
         return executed
-    if beside is not None and (conflict := beside.conflict(executed.changes)) is not None:
+    if parallel is not None and (conflict := parallel.conflict(executed.changes)) is not None:
         key, other = conflict
         log.warning("state_conflict", key=key, call_id=state.call.id, winner=other)
         return _without_changes(
@@ -66,8 +66,8 @@ def apply_changes(
         return _without_changes(
             executed, f"Its changes to the state were dropped: {reason}", state_error=reason
         )
-    if beside is not None:
-        beside.note(state.call.id, executed.changes)
+    if parallel is not None:
+        parallel.note(state.call.id, executed.changes)
     if not committed.refused:
         return executed
     reasons = {each.change.key.name: each.reason for each in committed.refused}
@@ -78,12 +78,12 @@ def apply_changes(
 
 
 def updates_of(changes: Sequence[Change]) -> tuple[tuple[str, Json], ...]:
-    """Changes as they can be kept: what tools ask for is JSON."""
+    """Changes as JSON, to be stored."""
     return tuple((change.key.name, change.update) for change in changes)
 
 
 def executed_before(run: ActiveRun, state: CallState, result: ToolResult) -> Executed:
-    """What a call came to whose worker was lost before it could be told."""
+    """The stored result of a call that an earlier activation didn't report."""
     return Executed(result, _changes(run, state.unreported_outcome))
 
 

@@ -1,4 +1,4 @@
-"""Questions about calls: the ticket, and what the log and the clients get in place of a result."""
+"""Tickets of calls, with the placeholder messages and events that stand for a result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,16 +30,16 @@ OUTCOME_UNKNOWN_ACTION = "tool:OutcomeUnknown"
 
 @dataclass(frozen=True, slots=True)
 class CallTicket:
-    """A call that waits for a person, with all that is said once its ticket is durable.
+    """A suspended call, with the message and events that its ticket's commit writes.
 
-    The log gets a placeholder, so that no call is ever without a message. A call that a limit holds back
-    has no ticket of its own.
+    The placeholder message makes sure that every call in the log has a result. A call that a limit holds
+    back has no ticket of its own.
     """
 
     state: CallState
     ticket: Ticket | None
     placeholder: Message
-    said: tuple[AgentEvent, ...]
+    events: tuple[AgentEvent, ...]
 
 
 async def call_ticket(
@@ -49,10 +49,10 @@ async def call_ticket(
     kind: TicketKind,
     evidence: JsonObject | None,
     *,
-    beside: Sequence[CallTicket],
+    others: Sequence[CallTicket],
 ) -> CallTicket:
-    """The question about one call, under a name that no other ticket of the run has ever had."""
-    taken = {each.ticket.name for each in beside if each.ticket is not None}
+    """The ticket of one call, under a name that no other ticket of the run has ever had."""
+    taken = {each.ticket.name for each in others if each.ticket is not None}
     taken |= set(await run.answers.names_used())
     ticket = ticket_for(
         state,
@@ -84,7 +84,7 @@ async def call_ticket(
 def _terms(
     run: ActiveRun, state: CallState, suspension: SuspensionRequest, kind: TicketKind
 ) -> TicketTerms:
-    """Rules for approvers and their time are about people. An event has the time that its wait says."""
+    """The terms of the ticket. A child has none, and a wait for an event has only its own timeout."""
     if kind is TicketKind.CHILD:
         return NO_TERMS
     if suspension.event is not None:
@@ -93,15 +93,15 @@ def _terms(
     return run.agent.spec.ticket_terms(state.call.name, policy)
 
 
-def held_call(run: ActiveRun, state: CallState, about: Ticket) -> CallTicket:
-    """A call that waits until the run may make more."""
+def held_call(run: ActiveRun, state: CallState, limit_ticket: Ticket) -> CallTicket:
+    """A call that waits until the limit of tool calls is raised."""
     name = state.call.name
     pending = ToolResult.suspended(
-        name, SuspensionRequest(f"Tool '{name}' has not run yet: {about.message}")
+        name, SuspensionRequest(f"Tool '{name}' has not run yet: {limit_ticket.message}")
     )
     placeholder = pending.as_message(run.new_message_id(), state.call.id)
     call = {"id": state.call.id, "name": name, "arguments": state.effective_arguments}
-    suspension = {**suspension_to_json(about), "pending": call}
+    suspension = {**suspension_to_json(limit_ticket), "pending": call}
     done = ToolCallDone(
         state.call.id,
         placeholder.id,
@@ -119,12 +119,12 @@ def held_call(run: ActiveRun, state: CallState, about: Ticket) -> CallTicket:
 async def outcome_unknown(
     run: ActiveRun, state: CallState, why: str | None
 ) -> tuple[SuspensionRequest, JsonObject]:
-    """What is asked about a call over which a worker was lost, and what is known of it."""
+    """The question about a call whose worker was lost, and the evidence."""
     name = state.call.name
     marked_at = run.start.marked_at.get(state.call.id)
-    said = "" if why is None else f": {why}"
+    explanation = "" if why is None else f": {why}"
     request = SuspensionRequest(
-        f"Tool '{name}' was running when its worker was lost; whether it took effect is unknown{said}",
+        f"Tool '{name}' was running when its worker was lost; whether it took effect is unknown{explanation}",
         action=OUTCOME_UNKNOWN_ACTION,
         suspension_id=f"unknown_{state.call.id}",
     )
@@ -132,7 +132,7 @@ async def outcome_unknown(
         "idempotency_key": state.idempotency_key,
         "started_at": None if marked_at is None else format_timestamp(marked_at),
         "ran_with": state.effective_arguments,
-        **evidence_to_json(await run.traces.evidence_of(state.call.id, marked_at)),
+        **evidence_to_json(await run.crash_evidence.evidence_of(state.call.id, marked_at)),
     }
     if why is not None:
         evidence["reconcile"] = why

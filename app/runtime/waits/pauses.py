@@ -18,5 +18,7 @@ async def pause_if_requested(run: ActiveRun) -> Ending | None:
     said: list[AgentEvent] = [StepEnd()] if run.in_step else []
     still_open = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
     return (
-        Suspended() if await save_suspension(run, MANUAL_PAUSE, still_open, [], said=said) else None
+        Suspended()
+        if await save_suspension(run, MANUAL_PAUSE, still_open, [], events=said)
+        else None
     )
