@@ -1,5 +1,5 @@
-"""How a run advances: the one loop, its steps, inference and tool calls.
+"""Executes a run: the loop, its steps, inference and tool calls.
 
-The world is reached through the protocols of `ports`, which storage, events, llm and tools satisfy. There is
-no SQL and no HTTP here; which worker executes a run is decided in `workers`.
+Storage, events, llm and tools implement the protocols in `ports`. There is no SQL and no HTTP here; `workers`
+decides which worker executes a run.
 """

@@ -1,4 +1,4 @@
-"""Agents that can run: by our own loop, or where they live; and how one is found."""
+"""Resolved agents: executed by the loop or by a remote server; and the protocol that finds them."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -14,41 +14,41 @@ from app.runtime.ports import LanguageModel, ModelChunk, ModelRequest, Tool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedAgent:
-    """A spec whose every name stands for something that is there. `tools` has the spec's, in its order,
-    and then those that plugins bring."""
+    """A spec whose model, tools and plugins all exist. `tools` has the spec's tools in its order, then those
+    of plugins."""
 
     spec: AgentSpec
     model: LanguageModel
     tools: Mapping[str, Tool]
     plugins: PluginSet = NO_PLUGINS
     summarizer: LanguageModel | None = None
-    """Who summarises old messages, where that is wanted."""
+    """The model that summarises old messages, if compaction is on."""
     is_placeholder: bool = False
-    """It stands for an agent whose code isn't here: its plugins aren't asked."""
+    """Whether it stands for an agent whose code isn't loaded; then no hooks are called."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """Our own loop can do everything."""
+        """The loop supports everything."""
         return FULL
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownAgentVersion:
-    """The spec can't be honoured as it is; running something like it instead is not an option."""
+    """The agent's exact version isn't available here, and no other version may replace it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAgent:
-    """An agent behind an endpoint: it is executed there, and nothing of it is known but its spec."""
+    """An agent behind an endpoint, which executes it; only its spec is known here."""
 
     spec: AgentSpec
     capabilities: Capabilities
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """It calls none of ours."""
+        """Empty: a remote agent calls no local tools."""
         return {}
 
 
@@ -56,7 +56,7 @@ Found: TypeAlias = ResolvedAgent | RemoteAgent | UnknownAgentVersion
 
 
 class _NoModel:
-    """Asked for nothing: whoever has it says no more."""
+    """A model that must never be called."""
 
     name = "none"
 
@@ -67,11 +67,11 @@ class _NoModel:
 
 
 def placeholder_agent(agent_id: AgentId) -> ResolvedAgent:
-    """What stands for an agent that can't be had, at the end of a run that needs it no more."""
+    """Stands for an unavailable agent when its run ends without asking a model."""
     spec = AgentSpec(id=agent_id, model="none")
     return ResolvedAgent(spec=spec, model=_NoModel(), tools={}, is_placeholder=True)
 
 
 class Agents(Protocol):
     async def at_version(self, agent_id: AgentId, version: AgentVersion | None) -> Found:
-        """The agent exactly as it was, or as it is now when no version is asked for."""
+        """The agent at exactly this version; the current one if `version` is None."""

@@ -1,9 +1,8 @@
-"""Interruption: how a wish from outside reaches whatever a run is doing right now.
+"""Interruption: stops the current work of an executing run.
 
 A run is interrupted to be cancelled, to be handed over to another worker, because its time is up, or
-because another worker has it already. Slow work stands in an
-`interruptible` block, which a wish that can't wait breaks at once; at a step's border the run looks
-by itself.
+because another worker owns it already. Slow work is inside an `interruptible` block, which an urgent request
+leaves at once. At a step's border the run checks for requests itself.
 """
 
 import asyncio
@@ -17,71 +16,71 @@ class InterruptReason(Enum):
     CANCEL = auto()
     HAND_OVER = auto()
     OUT_OF_TIME = auto()
-    """It has executed for as long as it may."""
+    """The run's wall time is used up."""
     ABANDON = auto()
-    """The run belongs to another worker: stop, and write nothing."""
+    """Another worker owns the run: stop, and write nothing."""
 
 
 @dataclass
 class Interrupted(Exception):
-    """Left an interruptible block because of a wish; never leaves the runtime."""
+    """Raised where a run is interrupted; never leaves the runtime."""
 
     reason: InterruptReason
 
 
 class Interruption:
-    """One per execution; anybody may wish, only the loop obeys."""
+    """The interruption request of one execution. Several tasks may set it; only the loop acts on it."""
 
     def __init__(self) -> None:
         self.requested: InterruptReason | None = None
         self.reason: str | None = None
         self._scopes: set[asyncio.Timeout] = set()
-        self._breaks = False
+        self._is_urgent = False
         self._is_free = False
 
     def cancel(self, reason: str | None = None) -> None:
-        """End the run, now; this outweighs a hand-over."""
+        """Cancel the run now; this replaces a hand-over."""
         if self.requested is not InterruptReason.ABANDON:
             self.requested = InterruptReason.CANCEL
             self.reason = reason
-            self._break()
+            self._interrupt()
 
     def abandon(self) -> None:
         self.requested = InterruptReason.ABANDON
-        self._break()
+        self._interrupt()
 
     def check(self) -> None:
-        """A safe point: leave here if somebody wishes it."""
+        """Raise `Interrupted` if an interruption was requested; for safe points."""
         if self.requested is not None:
             raise Interrupted(self.requested)
 
     def hand_over(self, *, now: bool) -> None:
-        """Stop at the next safe point, or at once when waiting for one has taken too long."""
+        """Stop at the next safe point, or with `now` at once."""
         if self.requested is None:
             self.requested = InterruptReason.HAND_OVER
         if now or self._is_free:
-            self._break()
+            self._interrupt()
 
-    def hand_over_if_free(self, free: bool) -> None:
-        """Whether a hand-over may break in at once, because whoever takes over joins in what goes on."""
-        self._is_free = free
-        if free and self.requested is InterruptReason.HAND_OVER:
-            self._break()
+    def hand_over_if_free(self, is_free: bool) -> None:
+        """Set whether a hand-over may stop the run at once, because the next worker can join its remote work."""
+        self._is_free = is_free
+        if is_free and self.requested is InterruptReason.HAND_OVER:
+            self._interrupt()
 
     def out_of_time(self, *, now: bool) -> None:
-        """As a hand-over: what is under way may come to its end, unless that takes too long."""
+        """Stop at the next safe point because of the time limit, or with `now` at once."""
         if self.requested is None:
             self.requested = InterruptReason.OUT_OF_TIME
         if now and self.requested is InterruptReason.OUT_OF_TIME:
-            self._break()
+            self._interrupt()
 
     @asynccontextmanager
     async def interruptible(self) -> AsyncIterator[None]:
-        """Run a block that a wish may break; then `Interrupted` leaves it."""
+        """Run a block that an urgent request leaves by raising `Interrupted`."""
         try:
             async with asyncio.timeout(None) as scope:
                 self._scopes.add(scope)
-                if self._breaks:
+                if self._is_urgent:
                     scope.reschedule(0)
                 try:
                     yield
@@ -92,10 +91,10 @@ class Interruption:
                 raise Interrupted(self.requested) from None
             raise
 
-    def _break(self) -> None:
-        """Once: a block that is being left already can't be broken again."""
-        if self._breaks:
+    def _interrupt(self) -> None:
+        """Leave the interruptible blocks, only once: a block that is being left can't be interrupted again."""
+        if self._is_urgent:
             return
-        self._breaks = True
+        self._is_urgent = True
         for scope in self._scopes:
             scope.reschedule(0)

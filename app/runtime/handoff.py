@@ -1,8 +1,8 @@
 """Hand-off: another agent continues the run, from the next step.
 
-A request for a hand-off is state of the run. The thread's state names the agent at work, with its
-version, and changes only when that agent takes over. So a hand-off that fails leaves the thread as it
-was, and the thread's next run begins with the agent at work when its start names none.
+The run's state keeps a requested hand-off. The thread's state names the agent that worked last, with its
+version, and changes only when an agent takes over. So a failed hand-off leaves the thread as it was. The
+thread's next run uses that agent if its start names none.
 """
 
 from app.domain.agents.specs import AgentSpec
@@ -39,7 +39,7 @@ def active_agent(thread_state: JsonObject) -> tuple[AgentId, AgentVersion] | Non
 
 def with_agent_at_work(thread_state: JsonObject, agent: AgentSpec) -> JsonObject:
     """The thread's state while an agent executes a run that was started with it. Without an earlier
-    hand-off the thread's latest run names the agent, and the state stays as it is."""
+    hand-off the state stays as it is: the thread's latest run names the agent."""
     if thread_state.get(ACTIVE_AGENT.name) is None:
         return thread_state
     at_work = {"agent_id": agent.id, "version": agent.version}
@@ -47,7 +47,7 @@ def with_agent_at_work(thread_state: JsonObject, agent: AgentSpec) -> JsonObject
 
 
 def activate_agent(run: ActiveRun) -> None:
-    """A new run begins with the agent that it was started with, whoever was at work before it."""
+    """Activate the agent that a new run was started with, also if another agent worked on the thread."""
     run.state.register([ACTIVE_AGENT, REQUESTED_AGENT])
     if run.is_fresh:
         if run.state.snapshot.get(ACTIVE_AGENT) is not None:

@@ -1,4 +1,4 @@
-"""The lifecycle of a run, as its own state tells of it."""
+"""The lifecycle entry in a run's state."""
 
 from datetime import datetime
 from typing import TypeAlias
@@ -7,7 +7,7 @@ from app.domain.json_values import Json
 from app.domain.runs.runs import Done, Running, RunRecord, Waiting, status_of
 
 RunActivity: TypeAlias = Running | Waiting | Done
-"""Where an execution may leave a run."""
+"""The states that a checkpoint may give a run."""
 EXECUTING = Running(None)
 
 
@@ -20,7 +20,7 @@ def lifecycle(
     at: datetime,
     reason: str | None,
 ) -> dict[str, Json]:
-    shown: dict[str, Json] = {
+    entry: dict[str, Json] = {
         "run_id": record.id,
         "status": status_of(state).value,
         "step_count": steps,
@@ -28,5 +28,5 @@ def lifecycle(
         "updated_at": round(at.timestamp() * 1000),
     }
     if reason is not None:
-        shown["status_reason"] = reason
-    return shown
+        entry["status_reason"] = reason
+    return entry

@@ -1,7 +1,7 @@
-"""Phases: asking an agent's plugins, and taking in what they ask for.
+"""Phases: calls the hooks of an agent's plugins, and applies their requests.
 
-All hooks of a phase look at one frozen state. What they change is committed together; a hook that wanted
-to change what an earlier one has changed is asked again, on the state as it is by then.
+All hooks of a phase see the same frozen state, and their changes are committed together. If two hooks
+change the same exclusive key, the later hook is called again on the new state.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class HookRequests:
-    """What plugins want of the run, in their order. Changes of state are made already."""
+    """The plugins' requests in their order, without state changes: those are applied already."""
 
     requests: tuple[Request, ...] = ()
 
@@ -46,13 +46,13 @@ class HookRequests:
 
     @property
     def stop(self) -> Termination | None:
-        """The first wish for an end counts."""
+        """The first request to stop."""
         stops = self.all_of(Stop)
         return stops[0].termination if stops else None
 
     @property
     def pause(self) -> TimedPause | None:
-        """The longest wait that was asked for."""
+        """The longest requested pause."""
         waits = self.all_of(SuspendRun)
         if not waits:
             return None
@@ -66,33 +66,33 @@ class HookRequests:
 
     @property
     def hand_off(self) -> AgentId | None:
-        """The last wish for another agent counts."""
-        wishes = self.all_of(HandOff)
-        return wishes[-1].agent_id if wishes else None
+        """The last requested hand-off."""
+        hand_offs = self.all_of(HandOff)
+        return hand_offs[-1].agent_id if hand_offs else None
 
 
 NO_REQUESTS = HookRequests()
 
 _NOT_INTERRUPTIBLE = frozenset({Phase.AFTER_TOOL_EXECUTE, Phase.STEP_END})
-"""Here results are known that nobody has saved yet: a wish that broke in would lose them."""
+"""Phases with unsaved results, which an interruption would lose."""
 
 
-async def call_hooks(run: ActiveRun, phase: Phase, **at_hand: Any) -> HookRequests:
-    """Ask the hooks of a phase; a wish from outside breaks those that take long.
+async def call_hooks(run: ActiveRun, phase: Phase, **phase_fields: Any) -> HookRequests:
+    """Call the hooks of a phase; most phases can be interrupted meanwhile.
 
-    `at_hand` are the fields of HookView that this phase has besides the usual ones.
+    `phase_fields` are the fields of HookView that only this phase has.
     """
     hooks = run.agent.plugins.hooks(phase)
     if not hooks:
         return NO_REQUESTS
     if phase in _NOT_INTERRUPTIBLE:
-        return await _asked(run, phase, hooks, at_hand)
+        return await _call_all(run, phase, hooks, phase_fields)
     async with run.interruption.interruptible():
-        return await _asked(run, phase, hooks, at_hand)
+        return await _call_all(run, phase, hooks, phase_fields)
 
 
 class HookedRun(Protocol):
-    """A run as its hooks need it: at work, or ended before."""
+    """A run as its hooks need it: executing, or ended before."""
 
     @property
     def record(self) -> RunRecord: ...
@@ -113,38 +113,38 @@ class HookedRun(Protocol):
 
 
 async def call_run_end_hooks(run: HookedRun) -> None:
-    """Let the plugins clean up, also of a run that was interrupted; they can only change state."""
+    """Call the `run_end` hooks, also of an interrupted run; they can only change state."""
     hooks = run.agent.plugins.hooks(Phase.RUN_END)
     if hooks:
-        await _asked(run, Phase.RUN_END, hooks, {})
+        await _call_all(run, Phase.RUN_END, hooks, {})
 
 
-async def _asked(
-    run: HookedRun, phase: Phase, hooks: Sequence[tuple[str, Hook]], at_hand: dict[str, Any]
+async def _call_all(
+    run: HookedRun, phase: Phase, hooks: Sequence[tuple[str, Hook]], phase_fields: dict[str, Any]
 ) -> HookRequests:
-    answers = await _answers(hooks, _view(run, phase, at_hand))
+    responses = await _call_hooks(hooks, _view(run, phase, phase_fields))
     accepted: list[Request] = []
-    again: list[tuple[str, Hook]] = []
+    conflicting: list[tuple[str, Hook]] = []
     changed: frozenset[str] = frozenset()
-    for hook, requests in zip(hooks, answers, strict=True):
+    for hook, requests in zip(hooks, responses, strict=True):
         keys = _batch(requests).exclusive_keys
         if keys & changed:
-            again.append(hook)
+            conflicting.append(hook)
         else:
             changed |= keys
             accepted += requests
-            _note_pause(run, hook, requests)
+            _set_pause(run, hook, requests)
     _commit(run, phase, accepted)
-    for hook in again:
-        [requests] = await _answers([hook], _view(run, phase, at_hand))
+    for hook in conflicting:
+        [requests] = await _call_hooks([hook], _view(run, phase, phase_fields))
         _commit(run, phase, requests)
         accepted += requests
-        _note_pause(run, hook, requests)
+        _set_pause(run, hook, requests)
     return HookRequests(tuple(each for each in accepted if not isinstance(each, Change)))
 
 
-def _note_pause(run: HookedRun, hook: tuple[str, Hook], requests: Sequence[Request]) -> None:
-    """Let the next commit write a plugin's pause; the first one counts. A run that has ended can't pause."""
+def _set_pause(run: HookedRun, hook: tuple[str, Hook], requests: Sequence[Request]) -> None:
+    """Set the pause that the next commit writes; the first one counts. An ended run can't pause."""
     if not isinstance(run, ActiveRun):
         return
     plugin, _ = hook
@@ -153,7 +153,7 @@ def _note_pause(run: HookedRun, hook: tuple[str, Hook], requests: Sequence[Reque
             run.new_pause = NewPause(PLUGIN_PREFIX + plugin, request.reason)
 
 
-def _view(run: HookedRun, phase: Phase, at_hand: dict[str, Any]) -> HookView:
+def _view(run: HookedRun, phase: Phase, phase_fields: dict[str, Any]) -> HookView:
     return HookView(
         phase=phase,
         run_id=run.record.id,
@@ -165,24 +165,24 @@ def _view(run: HookedRun, phase: Phase, at_hand: dict[str, Any]) -> HookView:
         usage=run.usage,
         active_seconds=run.active_seconds,
         remembered=run.remembered_rules,
-        **at_hand,
+        **phase_fields,
     )
 
 
-async def _answers(
+async def _call_hooks(
     hooks: Sequence[tuple[str, Hook]], view: HookView
 ) -> Sequence[Sequence[Request]]:
     if len(hooks) == 1:
-        return [await _answer(*hooks[0], view)]
+        return [await _call_hook(*hooks[0], view)]
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_answer(name, hook, view)) for name, hook in hooks]
+            tasks = [group.create_task(_call_hook(name, hook, view)) for name, hook in hooks]
     except* PluginFailed as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
 
 
-async def _answer(plugin: str, hook: Hook, view: HookView) -> Sequence[Request]:
+async def _call_hook(plugin: str, hook: Hook, view: HookView) -> Sequence[Request]:
     try:
         requests = await hook(view)
     except Exception as error:  # a plugin's code

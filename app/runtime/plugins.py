@@ -1,7 +1,7 @@
-"""Plugins: what may look at a run in its phases, and what they may ask for.
+"""Plugins: the phases, the view that a hook gets, and the requests that it may return.
 
-A hook gets a frozen view and returns requests; it changes nothing itself. So hooks of one phase see the
-same state whatever their order, and a run can say what was asked of it and by whom.
+A hook changes nothing itself. So all hooks of a phase see the same state in any order, and the runtime knows
+which plugin asked for what.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from app.runtime.ports import Tool
 from app.runtime.state import Change, StateKey, StateView
 
 PERMISSION = "permission"
-"""The plugin that judges whether a person has to be asked; without it, the agent's own list does."""
+"""The plugin that decides which calls need approval; without it, the agent's `approval` list does."""
 APPROVAL_ACTION = "tool:PermissionConfirm"
 
 
@@ -55,7 +55,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookView:
-    """The run as it stands. Fields that a phase doesn't have are None."""
+    """The run at the moment of the call. Fields that a phase doesn't have are None."""
 
     phase: Phase
     run_id: RunId
@@ -64,25 +64,25 @@ class HookView:
     state: StateView
     log: Sequence[LoggedMessage]
     steps: int
-    """Steps that were completed, over all activations."""
+    """Completed steps, over all activations."""
     usage: Usage
     active_seconds: float
-    """Time that was spent executing, over all activations; waiting for people doesn't count."""
+    """Time spent executing, over all activations, without waits."""
     call: ToolCall | None = None
-    """The call at hand, with the arguments that it would run with."""
+    """The current call, with the arguments that it runs with."""
     was_approved: bool = False
-    """A person has let this very call pass."""
+    """Whether a person approved this call."""
     resume_input: Json = None
     result: ToolResult | None = None
     answer: Message | None = None
-    """What the model has just said."""
+    """The model's latest answer."""
     remembered: Callable[[], Awaitable[Sequence[Rule]]] = _nothing_remembered
-    """The rules that people have made for calls of this agent, here; read once a step, when asked for."""
+    """The rules that people's decisions made for this agent's calls; read once a step, on demand."""
     received: Callable[[str, str], Awaitable[ReceivedEvent | None]] = _nothing_received
-    """At the gate: the event of a name and key that the call has waited for by `WaitFor`, if it has come."""
+    """At the gate: the event that the call waited for by `WaitFor(name, key)`, if it came."""
 
 
-# --- what a hook may ask for ----------------------------------------------------------------------
+# --- what a hook may request ----------------------------------------------------------------------
 
 
 class ContextTarget(StrEnum):
@@ -91,14 +91,14 @@ class ContextTarget(StrEnum):
     SYSTEM = "system"
     """Right after the system prompt."""
     CONVERSATION = "conversation"
-    """Before the conversation, after all that is system."""
+    """Before the conversation, after the leading system messages."""
     SUFFIX = "suffix"
     """At the very end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddContext:
-    """Show the model something that isn't in the log. Said again only after so many steps, or changed."""
+    """Show the model a text that isn't in the log. Within the cooldown it is shown again only if it changed."""
 
     key: str
     text: str
@@ -114,7 +114,7 @@ class HideTools:
 
 @dataclass(frozen=True, slots=True)
 class OnlyTools:
-    """Several of these add up; hiding wins over them."""
+    """Offer only these tools. Several requests add up; `HideTools` wins over them."""
 
     names: frozenset[str]
 
@@ -140,10 +140,10 @@ class Suspend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitFor:
-    """Let this call wait for a signal before it runs. A wait that has its signal is passed.
+    """Let this call wait for a signal before it runs.
 
-    The gate is asked again then, and `view.received(name, key)` has the payload. After `timeout` seconds
-    the call gets an error in place of a result.
+    When the signal comes, the call passes the gate again, and `view.received(name, key)` has the payload.
+    After `timeout` seconds the call gets an error as its result.
     """
 
     name: str
@@ -152,7 +152,7 @@ class WaitFor:
     timeout: float | None = None
 
     def __post_init__(self) -> None:
-        # Raised in the plugin's hook, which is named then.
+        # An invalid wait is raised in the plugin's hook, so that the error names the plugin.
         _ = self.event
 
     @property
@@ -162,43 +162,43 @@ class WaitFor:
 
 @dataclass(frozen=True, slots=True)
 class SetResult:
-    """Take this for the call's result, without running it."""
+    """Use this as the call's result, without running the call."""
 
     result: ToolResult
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the run at the next border, keeping all that was said."""
+    """End the run at the next safe point; the messages so far are kept."""
 
     termination: Termination
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Suspend the run at the next step border, until a client resumes it; the first reason counts."""
+    """Suspend the run at the next step border until a client resumes it; the first reason counts."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class HandOff:
-    """Let another agent go on from the next step."""
+    """Let another agent continue from the next step."""
 
     agent_id: AgentId
 
 
 @dataclass(frozen=True, slots=True)
 class SuspendRun:
-    """Suspend the run with the reason `rate_limit`, and resume it after so many seconds; nothing is lost.
+    """Suspend the run with the reason `rate_limit`, and resume it after so many seconds.
 
-    The hook is asked again at the resume. The sum of a run's waits is limited by a setting.
+    The hook is called again at the resume. A setting limits the sum of a run's waits.
     """
 
     seconds: float
     detail: str
     plugin: str = ""
-    """Filled in by the phase."""
+    """Set by the runtime."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seconds < inf:
@@ -242,17 +242,17 @@ OFFERED: Mapping[Phase, tuple[type[Any], ...]] = MappingProxyType(
         Phase.RUN_END: (Change,),
     }
 )
-"""What can be asked for in each phase. At the gate nothing may change: it may be asked twice."""
+"""The requests that each phase accepts. The gate accepts no changes, because its hooks may run twice."""
 
 Hook: TypeAlias = Callable[[HookView], Awaitable[Sequence[Request]]]
 
 
-# --- what is sent to a model ----------------------------------------------------------------------
+# --- transforms -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRequest:
-    """What a transform needs to know besides the messages."""
+    """The rest of a model request, for transforms."""
 
     system_prompt: str
     tools: Sequence[ToolDescriptor]
@@ -260,7 +260,7 @@ class ViewRequest:
 
 
 Transform: TypeAlias = Callable[[Sequence[Message], ViewRequest], Sequence[Message]]
-"""Makes of what a model would be sent what it is sent. The log stays as it is."""
+"""Changes the messages of one request. The log stays as it is."""
 
 
 # --- plugins --------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ Transform: TypeAlias = Callable[[Sequence[Message], ViewRequest], Sequence[Messa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """One plugin of one agent, configured. The same object serves all runs: it keeps nothing itself."""
+    """One configured plugin of one agent. All runs share the object, so it has no state of its own."""
 
     name: str
     keys: Sequence[StateKey[Any, Any]] = ()
@@ -276,14 +276,15 @@ class Plugin:
     tools: Sequence[Tool] = ()
     transform: Transform | None = None
     compaction: CompactionPolicy | None = None
-    """When old messages are summarised."""
+    """When to summarise old messages; of several plugins the first one counts."""
     on_activate: Callable[[AgentSpec, StateView], Sequence[Change]] | None = None
-    """When an agent with this plugin takes up a run: at its first start, and after a hand-off."""
+    """Called when an agent with this plugin starts a run or takes one over by hand-off."""
     on_deactivate: Callable[[StateView], Sequence[Change]] | None = None
+    """Called when the agent hands the run off."""
 
 
 class PluginSet:
-    """An agent's plugins in their order, sorted out once for all runs."""
+    """An agent's plugins in their order, with their hooks by phase."""
 
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self.plugins = tuple(plugins)
@@ -304,7 +305,7 @@ class PluginSet:
         }
 
     def hooks(self, phase: Phase) -> Sequence[tuple[str, Hook]]:
-        """The hooks of one phase with their plugins' names, in order."""
+        """The hooks of one phase, with the names of their plugins."""
         return self._hooks[phase]
 
 

@@ -1,4 +1,4 @@
-"""What the runtime needs from the world: narrow protocols, and the types that cross them."""
+"""Protocols that the runtime needs of other packages, and the types of their arguments."""
 
 import json
 import threading
@@ -33,7 +33,7 @@ from app.runtime.state import Change, StateKey, StateView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One inference. `messages` are already as the provider should see them: one result per call."""
+    """One inference. `messages` are ready for the provider: each call has one result."""
 
     system_prompt: str
     messages: Sequence[Message]
@@ -51,7 +51,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUsage:
-    """As reported by the provider; negatives are clamped to 0, what it didn't say is None."""
+    """As reported by the provider: negative numbers become 0, missing ones None."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -85,7 +85,7 @@ class CallArguments:
 
 @dataclass(frozen=True, slots=True)
 class ModelFinished:
-    """Last item of every stream that came to its end."""
+    """Last item of every complete stream."""
 
     stop_reason: StopReason
     usage: TokenUsage | None
@@ -97,9 +97,9 @@ ModelChunk: TypeAlias = TextChunk | ReasoningChunk | CallOpened | CallArguments 
 class LanguageModel(Protocol):
     """One model of one provider.
 
-    `stream` opens the provider's stream; leaving the context, also by cancellation, closes its socket.
-    It yields what has arrived together as one list, adjacent text already joined, and ends with
-    `Finished`; no two calls of one answer have the same id. A stream that fails or ends early raises
+    `stream` opens the provider's stream. Leaving the context, also by cancellation, closes its socket.
+    Each item has the chunks that arrived together, with adjacent text joined; the last chunk is
+    `ModelFinished`. Calls of one answer have different ids. A stream that fails or ends early raises
     `InferenceFailed`. It never retries itself.
     """
 
@@ -121,29 +121,29 @@ U = TypeVar("U")
 
 
 class Tasks(Protocol):
-    """The background tasks of a run, for its tools. None means that it has no such task."""
+    """The background tasks of a run, for its tools. None means that the run has no such task."""
 
     async def cancel(self, task_id: TaskId) -> TaskStatus | None:
-        """End an open task; how it stands then."""
+        """Cancel an open task, and return its status."""
 
     async def send(self, task_id: TaskId, text: str, key: str) -> TaskStatus | None:
-        """Put a message before an open task, once per key; how it stands then."""
+        """Send a message to an open task, once per key, and return its status."""
 
 
 async def _no_messages() -> Sequence[str]:
     return ()
 
 
-async def _always_room() -> None: ...
+async def _no_wait() -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool may know, say and change while it runs. A parameter annotated with it receives it.
+    """The context of a running call. A tool's parameter with this annotation receives it.
 
-    Once `over` is set nobody waits for the call any more: it has ended, timed out or been cancelled,
-    and what it still says is dropped. A sync function can't be stopped from outside; it may look here.
-    `suspension_id` and `suspension_reason` are those of the question whose answer lets the call run.
+    `closed` is set when the call has ended, timed out or been cancelled; later output is dropped. A sync
+    function can't be stopped from outside, so a long one should check it. `suspension_id` and
+    `suspension_reason` belong to the ticket that let a suspended call run.
     """
 
     run_id: RunId
@@ -157,24 +157,24 @@ class ToolContext:
     suspension_id: str | None = None
     suspension_reason: str | None = None
     snapshot: StateView = field(default_factory=StateView)
-    """The state as it was when the call began."""
+    """The state at the beginning of the call."""
     change: Callable[[Change], None] | None = None
     parent_run_id: RunId | None = None
     parent_call_id: CallId | None = None
     closed: threading.Event = field(default_factory=threading.Event)
     tasks: Tasks | None = None
-    """The run's tasks; a task has none itself."""
+    """The run's background tasks; None within a task."""
     events: "Events | None" = None
-    """What the call waits for; a background task can't wait."""
+    """The source of `wait_for`; None in a background task, which can't wait."""
     inbox: Callable[[], Awaitable[Sequence[str]]] = _no_messages
     redact: Redact = unredacted
-    """Replaces the secrets of the configuration; the text of an exception goes through it."""
-    wait_for_capacity: Callable[[], Awaitable[None]] = _always_room
-    """Waits until what was shown is saved, or nearly. A tool is held up by itself where it awaits something,
-    a plain function where it shows something; tasks that a tool has begun await this between pieces."""
+    """Removes the configuration's secrets from a text, such as that of an exception."""
+    wait_for_capacity: Callable[[], Awaitable[None]] = _no_wait
+    """Waits until the shown output is saved, or nearly. An async tool is slowed down where it awaits, a sync
+    one where it shows output. An asyncio task that a tool starts should await this between pieces."""
 
     async def messages(self) -> Sequence[str]:
-        """What the agent has sent to this background task since it last looked."""
+        """The agent's messages to this background task since the last call."""
         return await self.inbox()
 
     def suspend(
@@ -186,7 +186,7 @@ class ToolContext:
         resume_mode: ResumeMode = ResumeMode.REPLAY_TOOL_CALL,
         suspension_id: str | None = None,
     ) -> SuspensionRequest:
-        """Returned by a tool that wants a person to be asked before it goes on."""
+        """The result of a tool that needs a person's decision before it continues."""
         return SuspensionRequest(message, action, resume_mode, response_schema, suspension_id)
 
     async def wait_for(
@@ -199,10 +199,10 @@ class ToolContext:
     ) -> Json:
         """Wait for a signal of that name and key, and return its payload. The run is suspended meanwhile.
 
-        The tool is left here and called once more when the signal has come. So the code before `wait_for`
-        runs again: it must be safe to repeat, under the same idempotency key. Each wait of a call gets its
-        own signal, also for the same name and key. A payload that `schema` doesn't take isn't an answer.
-        After `timeout` seconds `wait_for` raises `EventTimedOut`.
+        The tool is left here, and called again when the signal comes. So the code before `wait_for` runs
+        again and must be safe to repeat, under the same idempotency key. Each wait of a call gets its own
+        signal, also for the same name and key. A payload that doesn't fit `schema` is refused. After
+        `timeout` seconds `wait_for` raises `EventTimedOut`.
         """
         if self.events is None:
             raise EventWaitInvalid(
@@ -211,33 +211,33 @@ class ToolContext:
         return await self.events.receive(name, key, schema, timeout)
 
     def state(self, key: StateKey[V, Any]) -> V:
-        """A value of the state, as it was when the call began."""
+        """A value of the state, as of the beginning of the call."""
         return self.snapshot.get(key)
 
     def update(self, key: StateKey[Any, U], update: U) -> None:
         """Change the state together with the call's result; a call that fails changes nothing.
 
-        The update is JSON, because it may have to outlive this process before its turn comes.
+        The update must be JSON, because it may be stored before it is applied.
         """
         if self.change is None:
             raise StateError("this call has no state to change")
-        # Encoded here so that what isn't JSON fails in the tool, and later changes don't show.
+        # Encoded here, so that a value that isn't JSON fails in the tool and later changes have no effect.
         self.change(Change(key, json.loads(json.dumps(update, allow_nan=False))))
 
     def stream_output(self, text: str) -> None:
-        """Show a piece of the output before the result is there; the model reads only the result."""
+        """Show a piece of the output before the result; the model reads only the result."""
         for start in range(0, len(text), MAX_DELTA_BYTES):
             piece = text[start : start + MAX_DELTA_BYTES]
             self.emit(ToolCallStreamDelta(self.call_id, self.tool_name, piece))
 
     def activity(self, activity_type: str, content: Json) -> None:
-        """Show what the tool is at, in place of what it showed before under the same type."""
-        # Encoded here so that what isn't JSON fails in the tool, and later changes don't show.
+        """Show what the tool is doing; this replaces its earlier activity of the same type."""
+        # Encoded here, so that a value that isn't JSON fails in the tool and later changes have no effect.
         snapshot = json.loads(json.dumps(content, allow_nan=False))
         self.emit(ActivitySnapshot(self.call_id, activity_type, snapshot, True))
 
     def activity_delta(self, activity_type: str, patch: Json) -> None:
-        """Show what has changed of an activity, as a JSON Patch; one operation alone is one too."""
+        """Show a change of an activity, as a JSON Patch or one operation of it."""
         encoded = json.loads(json.dumps(patch, allow_nan=False))
         operations = encoded if isinstance(encoded, list) else [encoded]
         self.emit(ActivityDelta(self.call_id, activity_type, operations))
@@ -251,7 +251,7 @@ class ToolContext:
         loaded: float | None = None,
         total: float | None = None,
     ) -> None:
-        """Show how far the call has come: `fraction` between 0 and 1, or `loaded` out of `total`."""
+        """Show the progress of the call: `fraction` between 0 and 1, or `loaded` of `total`."""
         known = {
             "progress": None if fraction is None else min(1.0, max(0.0, fraction)),
             "loaded": loaded,
@@ -283,47 +283,47 @@ class Events(Protocol):
     async def receive(
         self, name: str, key: str, schema: JsonObject | None, timeout: float | None
     ) -> Json:
-        """The payload of the call's next wait for this name and key; suspends the call without one."""
+        """The payload for the call's next wait for this name and key; without one the call suspends."""
 
 
 class Tool(Protocol):
-    """One callable tool. Its errors are results; only cancellation leaves `execute` as an exception."""
+    """One tool. It returns its errors as results; only cancellation leaves `execute` as an exception."""
 
     @property
     def descriptor(self) -> ToolDescriptor: ...
 
     def invalid_arguments(self, arguments: Json) -> str | None:
-        """Why these arguments break the schema, or None when they don't."""
+        """Why the arguments don't fit the schema, or None."""
 
     async def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult: ...
 
 
 @runtime_checkable
 class Reconciles(Tool, Protocol):
-    """A tool that may be asked what became of a call which a lost worker left running."""
+    """A tool that can find out what became of a call that a lost worker left running."""
 
     @property
     def reconciles(self) -> bool:
-        """Whether there is a point in asking."""
+        """Whether the tool has a reconciler."""
 
     async def reconcile(self, arguments: dict[str, Any], context: ToolContext) -> Found:
-        """Look, and change nothing. The call is the one of the context's idempotency key."""
+        """Find out, without changes. The context's idempotency key names the call."""
 
 
-# --- persistence and speech -----------------------------------------------------------------------
+# --- persistence and events -----------------------------------------------------------------------
 
 
 class CheckpointStore(Protocol):
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
-        """Write all of it or nothing; raises `OwnershipLost` when the run isn't ours any more."""
+        """Write all of it or nothing; raise `OwnershipLost` if another worker owns the run."""
 
 
 class TicketAnswers(Protocol):
     async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
-        """All tickets of one call, the oldest first."""
+        """All tickets of one call, oldest first."""
 
     async def unapplied(self) -> Sequence[Ticket]:
-        """The run's tickets that are open, or answered and not yet applied, as they are now."""
+        """The run's tickets that are open, or answered and not applied, read now."""
 
     async def names_used(self) -> Collection[str]:
         """The names of all tickets that the run has ever opened."""
@@ -331,7 +331,7 @@ class TicketAnswers(Protocol):
 
 class RememberedRules(Protocol):
     async def for_calls_of(self, agent_id: AgentId) -> Sequence[Rule]:
-        """What people have decided for calls of an agent in this run, as it is now."""
+        """The rules that people's decisions made for an agent's calls in this run, read now."""
 
 
 class NoRememberedRules:
@@ -341,7 +341,7 @@ class NoRememberedRules:
 
 class CrashEvidenceReader(Protocol):
     async def evidence_of(self, call_id: CallId, since: datetime | None) -> CrashEvidence:
-        """What is known of a call of the run that was handed to its tool at that time."""
+        """The evidence about a call of the run that was handed to its tool at that time."""
 
 
 class NoCrashEvidence:
@@ -351,13 +351,13 @@ class NoCrashEvidence:
 
 class Inbox(Protocol):
     async def enter_log(self, next_seq: int) -> Sequence[LoggedMessage]:
-        """Append what waits for the run to its log, and return the log from `next_seq` on; raises
-        `OwnershipLost` when the run isn't ours any more."""
+        """Append the run's pending inputs to the log, and return the log from `next_seq` on. Raise
+        `OwnershipLost` if another worker owns the run."""
 
 
 class EventEmitter(Protocol):
     def emit(self, event: AgentEvent, step: int | None) -> None:
-        """Say something now; it is durable before any client sees it."""
+        """Emit an event; it is durable before any client sees it."""
 
     async def wait_for_capacity(self) -> None:
-        """Wait until what was said and isn't durable yet is within its bound."""
+        """Wait while too many emitted events aren't durable yet."""

@@ -1,7 +1,7 @@
-"""State: what plugins and tools remember between steps, in named keys with reducers.
+"""State: values that plugins and tools keep between steps, in named keys with reducers.
 
-A commit applies a whole batch or none of it and gives the state its next revision. What a key that
-isn't known here has left is kept as it was, for whoever knows it.
+A commit applies a whole batch or none of it, and makes the next revision. Values of unknown keys are kept
+unchanged, because another agent or version may use them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,37 +18,37 @@ U = TypeVar("U")
 
 
 class StateScope(StrEnum):
-    """How long a value lives: as long as its run, or as long as its thread."""
+    """How long a value is kept: with its run or with its thread."""
 
     RUN = "run"
     THREAD = "thread"
 
 
 class MergeStrategy(StrEnum):
-    """What may happen when two that ran side by side changed the same key."""
+    """Whether two batches of the same revision may change the same key."""
 
     EXCLUSIVE = "exclusive"
     COMMUTATIVE = "commutative"
 
 
 class UpdateRejected(Exception):
-    """Raised by a reducer: this value can't take that update. The rest of the batch goes on."""
+    """Raised by a reducer that refuses an update. The rest of the batch is applied."""
 
 
 def _replace(_: Any, update: Any) -> Any:
     return update
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class StateKey(Generic[V, U]):
-    """One remembered value. `apply` makes the next one of the last one and an update.
+    """One value of the state. `apply` makes the next value from the last one and an update.
 
-    `default` makes the value that the first update begins with. `encode` and `decode` are for values
-    that aren't JSON as they are.
+    `default` makes the value before the first update. `encode` and `decode` convert values that aren't
+    JSON.
     """
 
     name: str
@@ -57,13 +57,13 @@ class StateKey(Generic[V, U]):
     scope: StateScope = StateScope.RUN
     merge: MergeStrategy = MergeStrategy.EXCLUSIVE
     persistent: bool = True
-    encode: Callable[[V], Json] = _as_it_is
-    decode: Callable[[Any], V] = _as_it_is
+    encode: Callable[[V], Json] = _unchanged
+    decode: Callable[[Any], V] = _unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An update of one key, to be committed with others."""
+    """An update of one key."""
 
     key: StateKey[Any, Any]
     update: Any
@@ -71,7 +71,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """The state at one revision. It never changes."""
+    """The immutable state of one revision."""
 
     revision: int = 0
     values: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -82,7 +82,7 @@ class StateView:
 
 @dataclass(frozen=True, slots=True)
 class ChangeBatch:
-    """Changes that belong together; with a base revision, only on top of exactly that."""
+    """Changes that are committed together. With a base revision, only on exactly that one."""
 
     changes: Sequence[Change] = ()
     base_revision: int | None = None
@@ -98,7 +98,7 @@ class ChangeBatch:
 
 @dataclass(frozen=True, slots=True)
 class RefusedChange:
-    """An update that a reducer wouldn't take."""
+    """An update that a reducer refused."""
 
     change: Change
     reason: str
@@ -112,7 +112,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class MergeConflict:
-    """Two batches changed the same exclusive key side by side; they are known by their places."""
+    """Two batches of the same revision that change the same exclusive key, by their indexes."""
 
     key: str
     first: int
@@ -122,16 +122,16 @@ class MergeConflict:
 def conflict_between(batches: Sequence[ChangeBatch]) -> MergeConflict | None:
     """The first pair of batches that share an exclusive key."""
     owner: dict[str, int] = {}
-    for place, batch in enumerate(batches):
+    for index, batch in enumerate(batches):
         for key in sorted(batch.exclusive_keys):
             if key in owner:
-                return MergeConflict(key, owner[key], place)
-        owner |= {key: place for key in batch.exclusive_keys}
+                return MergeConflict(key, owner[key], index)
+        owner |= {key: index for key in batch.exclusive_keys}
     return None
 
 
 def merge_batches(first: ChangeBatch, second: ChangeBatch) -> ChangeBatch:
-    """Two batches that were made side by side as one; the left one's changes come first."""
+    """Two batches of the same revision as one; the first one's changes come first."""
     bases = {batch.base_revision for batch in (first, second) if batch.base_revision is not None}
     if len(bases) > 1:
         raise StateError(f"batches of different revisions can't be merged: {sorted(bases)}")
@@ -142,7 +142,7 @@ def merge_batches(first: ChangeBatch, second: ChangeBatch) -> ChangeBatch:
 
 
 class StateStore:
-    """The state of one run, with what its thread remembers."""
+    """The state of one run and its thread."""
 
     def __init__(self, keys: Iterable[StateKey[Any, Any]] = (), *, revision: int = 0) -> None:
         self._keys: dict[str, StateKey[Any, Any]] = {}
@@ -151,7 +151,7 @@ class StateStore:
         self.register(keys)
 
     def register(self, keys: Iterable[StateKey[Any, Any]]) -> None:
-        """Make keys known; what was kept for them is read now. The same key twice is one."""
+        """Register keys, and decode their stored values. Registering the same key again does nothing."""
         for key in keys:
             known = self._keys.get(key.name)
             if known is not None and known != key:
@@ -161,17 +161,17 @@ class StateStore:
                 self._set(key.name, _decoded(key, self._unknown[key.scope].pop(key.name)))
 
     def key(self, name: str) -> StateKey[Any, Any] | None:
-        """The key of that name, if it is known."""
+        """The registered key of that name, if there is one."""
         return self._keys.get(name)
 
     def checked(self, change: Change) -> Change:
-        """The change, if its key is known here."""
+        """The change, if its key is registered; else raise `StateError`."""
         if self._keys.get(change.key.name) != change.key:
             raise StateError(f"the state key {change.key.name!r} isn't registered")
         return change
 
     def commit(self, batch: ChangeBatch) -> Committed:
-        """Apply a batch: all of its keys are known and its base is now, or nothing happens."""
+        """Apply a batch. If a key isn't registered or the base revision is old, raise and change nothing."""
         if not batch.changes:
             return Committed(self.snapshot)
         if batch.base_revision not in (None, self.snapshot.revision):
@@ -188,15 +188,15 @@ class StateStore:
                 values[key.name] = key.apply(before, change.update)
             except UpdateRejected as error:
                 refused.append(RefusedChange(change, str(error)))
-        self._move_on(values)
+        self._set_next(values)
         return Committed(self.snapshot, tuple(refused))
 
     def touch(self) -> None:
-        """The next revision, for something that changed outside of any key."""
-        self._move_on(dict(self.snapshot.values))
+        """Make the next revision without changes."""
+        self._set_next(dict(self.snapshot.values))
 
     def exported(self, scope: StateScope) -> dict[str, Json]:
-        """Every persistent value of a scope as JSON, and what nobody here knows as it came."""
+        """The persistent values of a scope as JSON, with the stored values of unknown keys."""
         return {
             **self._unknown[scope],
             **{
@@ -207,7 +207,7 @@ class StateStore:
         }
 
     def restore(self, scope: StateScope, extensions: JsonObject) -> None:
-        """Take in what was exported, in place of what this scope has. The revision stays."""
+        """Replace the values of a scope by exported ones. The revision stays."""
         values = {
             name: value
             for name, value in self.snapshot.values.items()
@@ -226,7 +226,7 @@ class StateStore:
         values = {**self.snapshot.values, name: value}
         self.snapshot = StateView(self.snapshot.revision, MappingProxyType(values))
 
-    def _move_on(self, values: dict[str, Any]) -> None:
+    def _set_next(self, values: dict[str, Any]) -> None:
         self.snapshot = StateView(self.snapshot.revision + 1, MappingProxyType(values))
 
 

@@ -231,7 +231,7 @@ async def test_intercept_same_priority_keeps_first(
         run = await house.start()
         await run.finished()
         assert await termination(run) == Blocked("first")
-    assert "several_wishes_at_the_gate" in capsys.readouterr().out
+    assert "gate_requests_ignored" in capsys.readouterr().out
 
 
 # --- order ----------------------------------------------------------------------------------------

@@ -160,9 +160,9 @@ def test_an_answer_that_began_gives_its_model_all_retries_back() -> None:
 
 
 def test_plans_keep_whatever_was_whole() -> None:
-    assert plan_for(has_whole_calls=True, text="") is RecoveryPlan.RUN_CALLS
-    assert plan_for(has_whole_calls=False, text="so far") is RecoveryPlan.CONTINUE
-    assert plan_for(has_whole_calls=False, text=" \n") is RecoveryPlan.START_OVER
+    assert plan_for(has_complete_calls=True, text="") is RecoveryPlan.RUN_CALLS
+    assert plan_for(has_complete_calls=False, text="so far") is RecoveryPlan.CONTINUE
+    assert plan_for(has_complete_calls=False, text=" \n") is RecoveryPlan.START_OVER
 
 
 def test_causes_have_names() -> None:

@@ -1,1 +1,1 @@
-"""Summaries of long threads, made beside the run. Which messages are summarised is in `runtime/history`."""
+"""Summaries of long threads, made in a task beside the run. `runtime/history` plans their ranges."""

@@ -1,7 +1,7 @@
-"""Compaction: old messages are summarised beside a run, which neither waits for it nor depends on it.
+"""Compaction: a task summarises old messages while the run executes; the run never waits for it.
 
-A summary that is there in time goes into the log with the run's next step, by the run's own commit. What
-comes later, fails or takes too long leaves the log as it was, and is tried again once the log has grown.
+A finished summary enters the log with the commit of the run's next step. A failed summary leaves the log
+unchanged, and is tried again when the log has grown.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ from app.runtime.ports import LanguageModel
 from app.runtime.state import Change, StateKey, StateScope, StateView
 
 SUMMARY_TIMEOUT_SECONDS = 180.0
-"""Seconds that a summary may take."""
+"""The longest time for one summary."""
 FIRST_PAUSE_MESSAGES = 8
-"""Messages that a thread grows by before a summary is tried again; each further failure doubles them."""
+"""New messages before a failed summary is tried again; each further failure doubles them."""
 MAX_DOUBLINGS = 6
 
 log = structlog.get_logger(__name__)
@@ -42,12 +42,12 @@ log = structlog.get_logger(__name__)
 FAILURES: StateKey[JsonObject | None, JsonObject | None] = StateKey(
     "__context_compaction", lambda: None, scope=StateScope.THREAD
 )
-"""How often summaries of this thread have failed in a row, and from which message on one may be tried."""
+"""The number of failures in a row on this thread, and the message from which on to try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What came of a summary, for the next commit: the message if there is one, and what it cost."""
+    """The outcome of a summary for the next commit: its message, if there is one, and its usage."""
 
     messages: tuple[Message, ...] = ()
     usage: Usage = Usage()
@@ -55,18 +55,18 @@ class CompactionResult:
 
 
 NO_RESULT = CompactionResult()
-Begin: TypeAlias = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
-"""Begins a task, and owns it."""
+StartTask: TypeAlias = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
+"""Starts a task, and keeps a reference to it."""
 
 
 class Compaction:
-    """The summaries of one execution, one at a time; none at all where nobody owns their tasks."""
+    """The summaries of one execution, one at a time. Without `start_task` there are none."""
 
-    def __init__(self, begin: Begin | None = None) -> None:
-        self._begin = begin
+    def __init__(self, start_task: StartTask | None = None) -> None:
+        self._start_task = start_task
         self._task: asyncio.Task[None] | None = None
         self._outcome: CompactionResult | None = None
-        self._if_given_up = NO_RESULT
+        self._if_failed = NO_RESULT
         self._sizes: list[int] = []
         self._sized_for: CompactionPolicy | None = None
 
@@ -77,9 +77,9 @@ class Compaction:
         history: Sequence[LoggedMessage],
         state: StateView,
     ) -> None:
-        """Begin a summary if the log has grown long and nothing keeps it from being tried."""
+        """Start a summary if the log is long enough and no earlier failure forbids it."""
         policy, model = agent.plugins.compaction, agent.summarizer
-        if policy is None or model is None or self._begin is None:
+        if policy is None or model is None or self._start_task is None:
             return
         if policy != self._sized_for:
             self._sizes, self._sized_for = [], policy
@@ -88,89 +88,87 @@ class Compaction:
         is_too_early = failed is not None and history[-1].seq < failed["not_before_seq"]
         if self._task is not None or self._outcome is not None or is_too_early:
             return
-        taken = token_estimates.of_text(agent.spec.system_prompt)
-        taken += token_estimates.of_tools(tool.descriptor for tool in agent.tools.values())
-        planned = plan_compaction(history, self._sizes, policy, taken)
-        if planned is not None:
-            self._if_given_up = _failure(failed, history[-1].seq)
-            self._task = self._begin(self._work(planned, model, policy, run_id))
+        overhead = token_estimates.of_text(agent.spec.system_prompt)
+        overhead += token_estimates.of_tools(tool.descriptor for tool in agent.tools.values())
+        plan = plan_compaction(history, self._sizes, policy, overhead)
+        if plan is not None:
+            self._if_failed = _failure(failed, history[-1].seq)
+            self._task = self._start_task(self._work(plan, model, policy, run_id))
 
     @property
     def is_pending(self) -> bool:
-        """Something is under way, or ready and not saved."""
+        """Whether a summary is being made, or is ready and not saved."""
         return self._task is not None or self._outcome is not None
 
     def take(self) -> CompactionResult:
-        """What is ready for the commit at hand."""
+        """Take the outcome that is ready for the current commit."""
         outcome, self._outcome = self._outcome, None
         return outcome or NO_RESULT
 
     def take_before_suspending(self) -> CompactionResult:
-        """What is ready when the run comes to rest, where nothing of it may go on.
+        """Take the outcome when the run suspends.
 
-        One that is under way counts as failed, or each activation of a run that rests often would pay for
-        one and give it up.
+        An unfinished summary counts as failed. Otherwise a run that suspends often would start and cancel
+        one in each activation.
         """
-        return self.take() if self._task is None else self._if_given_up
+        return self.take() if self._task is None else self._if_failed
 
     def put_back(self, outcome: CompactionResult) -> None:
-        """The commit that should have saved it didn't come about."""
-        if outcome is not NO_RESULT and outcome is not self._if_given_up:
+        """Put an outcome back, because the commit that should have saved it wrote nothing."""
+        if outcome is not NO_RESULT and outcome is not self._if_failed:
             self._outcome = outcome
 
     async def wait_for_result(self) -> CompactionResult:
-        """What the run has left behind, once it is there."""
+        """Wait for the unfinished summary, and take its outcome."""
         if self._task is not None:
             await asyncio.wait({self._task})
         return self.take()
 
     def cancel(self) -> None:
-        """Nobody waits for a summary any more."""
+        """Cancel the unfinished summary."""
         if self._task is not None:
             self._task.cancel()
 
     async def _work(
         self,
-        planned: CompactionPlan,
+        plan: CompactionPlan,
         model: LanguageModel,
         policy: CompactionPolicy,
         run_id: RunId,
     ) -> None:
         try:
-            answered = await _answer(planned, model, policy.max_message_tokens)
-            if answered.text is None:
-                self._outcome = replace(self._if_given_up, usage=answered.usage)
+            reply = await _summarize(plan, model, policy.max_message_tokens)
+            if reply.text is None:
+                self._outcome = replace(self._if_failed, usage=reply.usage)
             else:
-                summary = summary_message(MessageId(new_id()), answered.text, planned.of, run_id)
-                self._outcome = CompactionResult(
-                    (summary,), answered.usage, (Change(FAILURES, None),)
-                )
+                summary = summary_message(MessageId(new_id()), reply.text, plan.of, run_id)
+                self._outcome = CompactionResult((summary,), reply.usage, (Change(FAILURES, None),))
         finally:
             self._task = None
 
 
-async def _answer(
-    planned: CompactionPlan, model: LanguageModel, longest_message: int
+async def _summarize(
+    plan: CompactionPlan, model: LanguageModel, max_message_tokens: int
 ) -> SummaryReply:
-    """A summary that can be used, if there is one. Nothing that goes wrong here harms the run."""
-    answered = SummaryReply(None, Usage())
+    """Ask for a summary; an error is logged, and never fails the run."""
+    reply = SummaryReply(None, Usage())
     outcome = "failed"
     try:
         async with asyncio.timeout(SUMMARY_TIMEOUT_SECONDS):
-            answered = await summarize(model, planned, longest_message)
-        outcome = "unusable" if answered.text is None else "made"
+            reply = await summarize(model, plan, max_message_tokens)
+        outcome = "unusable" if reply.text is None else "made"
     except TimeoutError:
         log.warning("summary_timed_out", seconds=SUMMARY_TIMEOUT_SECONDS)
     except InferenceFailed as error:
         log.warning("summary_failed", kind=error.kind, detail=error.detail)
     except Exception:
-        log.exception("summary_broken")
+        log.exception("summary_error")
     telemetry.summaries.labels(outcome).inc()
-    return answered
+    return reply
 
 
 def _failure(failed: JsonObject | None, at_seq: int) -> CompactionResult:
     failures = 1 + (0 if failed is None else failed["failures"])
     pause = FIRST_PAUSE_MESSAGES * 2 ** min(failures - 1, MAX_DOUBLINGS)
-    memory = {"failures": failures, "not_before_seq": at_seq + pause}
-    return CompactionResult(changes=(Change(FAILURES, memory),))
+    backoff = {"failures": failures, "not_before_seq": at_seq + pause}
+    return CompactionResult(changes=(Change(FAILURES, backoff),))

@@ -1,1 +1,1 @@
-"""What the model is shown of a thread's log. The log itself never changes."""
+"""The model's view of a thread's log, and the plan for its summaries. The log itself never changes."""

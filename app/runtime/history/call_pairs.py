@@ -1,4 +1,4 @@
-"""Which result belongs to which call, where ids may be used again and results may come twice."""
+"""Finds the result of each call, although ids may be reused and results may come twice."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,44 +9,44 @@ from app.domain.threads.messages import Message, Role, Text
 from app.domain.tools.tool_calls import INTERRUPTED
 
 Pairs: TypeAlias = dict[int, dict[CallId, int]]
-"""Place of a message that asks → its calls → the place of the last result of each."""
+"""Index of an assistant message → its calls → the index of the last result of each."""
 
 
 def pairs_of(messages: Sequence[Message]) -> Pairs:
-    """A result belongs to the newest message before it that made the call; the last one counts."""
+    """A result belongs to the newest message before it with that call; the last result counts."""
     pairs: Pairs = {}
-    asked_at: dict[CallId, int] = {}
-    for place, message in enumerate(messages):
+    called_at: dict[CallId, int] = {}
+    for index, message in enumerate(messages):
         if message.tool_calls:
-            pairs[place] = {}
+            pairs[index] = {}
             for call in message.tool_calls:
-                asked_at[call.id] = place
-        elif message.role is Role.TOOL and message.tool_call_id in asked_at:
-            pairs[asked_at[message.tool_call_id]][message.tool_call_id] = place
+                called_at[call.id] = index
+        elif message.role is Role.TOOL and message.tool_call_id in called_at:
+            pairs[called_at[message.tool_call_id]][message.tool_call_id] = index
     return pairs
 
 
 def with_one_result_per_call(messages: Sequence[Message]) -> list[Message]:
-    """Assistant messages followed at once by one result of each of their calls, as it was really run.
+    """The messages, with one result per call right behind the call's message.
 
-    A call that has none was interrupted; a result that nobody asked for, and a message that says
-    nothing, are left out.
+    Calls show the arguments that they ran with. A call without a result gets one that says it was
+    interrupted. Results without a call and empty assistant messages are left out.
     """
     pairs = pairs_of(messages)
     view: list[Message] = []
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message.role is Role.TOOL:
             continue
-        if place in pairs:
-            results = {id_: messages[at] for id_, at in pairs[place].items()}
-            view.append(_as_run(message, results))
+        if index in pairs:
+            results = {id_: messages[at] for id_, at in pairs[index].items()}
+            view.append(_with_effective_arguments(message, results))
             view.extend(results.get(call.id) or _missing(call.id) for call in message.tool_calls)
         elif message.content or message.role is not Role.ASSISTANT:
             view.append(message)
     return view
 
 
-def _as_run(message: Message, results: dict[CallId, Message]) -> Message:
+def _with_effective_arguments(message: Message, results: dict[CallId, Message]) -> Message:
     if all(result.ran_with is None for result in results.values()):
         return message
     calls = tuple(

@@ -1,8 +1,8 @@
-"""When a log is worth a summary, and which stretch of it: decided from the log and nothing else.
+"""Decides when to summarise a log, and which range of it, from the log alone.
 
-The stretch begins after the leading system messages, or where the last summary began, and ends between
-two messages that don't belong together. It never holds more than the summarising model can read: a
-summary stands for nothing that wasn't read.
+The range begins after the leading system messages, or where the last summary began. It never ends between
+a call and its result. It is never longer than the summarising model can read, so a summary covers only
+messages that were read.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from app.runtime.history.summaries import SummaryRange, as_shown, newest_summary
 from app.runtime.history.truncation import truncated
 
 MIN_SAVED_TOKENS = 1024
-"""Tokens that a summary must save."""
+"""The least number of tokens that a summary must save."""
 MIN_NEW_TOKENS = 2 * MIN_SAVED_TOKENS
-"""Tokens that must have come since the last summary, whatever the rest takes."""
+"""The least number of tokens since the last summary that are worth a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
-    """Tokens are estimates. Without a `model`, the agent's own summarises."""
+    """All token counts are estimates. Without `model` the agent's own model summarises."""
 
     threshold: int
     keep_recent_messages: int
@@ -32,13 +32,13 @@ class CompactionPolicy:
 
     @property
     def max_message_tokens(self) -> int:
-        """Tokens of one message that are read; one that is longer must not stop everything."""
+        """Tokens of one message that are read; the rest of a longer message is left out."""
         return max(1, self.max_input_tokens // 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """A stretch to summarise: its messages as a model is shown them now, and what they take."""
+    """A range to summarise: its messages as the model sees them now, and their tokens."""
 
     of: MessageRange
     messages: tuple[Message, ...]
@@ -46,26 +46,26 @@ class CompactionPlan:
 
 
 def size_of(message: Message, policy: CompactionPolicy) -> int:
-    """Tokens that a message of the log takes in later requests; old summaries are never shown."""
+    """Tokens of a message in later requests; 0 for old summaries, which are never shown."""
     if summary_of(message) is not None:
         return 0
     return token_estimates.of_message(truncated(message) if policy.trim_results else message)
 
 
 def plan_compaction(
-    log: Sequence[LoggedMessage], sizes: Sequence[int], policy: CompactionPolicy, taken: int
+    log: Sequence[LoggedMessage], sizes: Sequence[int], policy: CompactionPolicy, overhead: int
 ) -> CompactionPlan | None:
-    """The stretch that should be summarised now. `taken` is what every request takes besides the log."""
-    if taken + sum(sizes) < policy.threshold:
+    """The range to summarise now. `overhead` is the tokens of a request besides the log."""
+    if overhead + sum(sizes) < policy.threshold:
         return None
     old = newest_summary_range(log)
-    if old is not None and taken + _shown(old, sizes) < policy.threshold:
+    if old is not None and overhead + _shown_tokens(old, sizes) < policy.threshold:
         return None
     start = _leading_system_messages(log) if old is None else old.start
     read_from = start if old is None else old.stop
     last_summary = 0 if old is None else token_estimates.of_message(old.summary)
-    room = policy.max_input_tokens - last_summary
-    stop = _furthest_stop(log, sizes, start, read_from, policy, room)
+    budget = policy.max_input_tokens - last_summary
+    stop = _furthest_stop(log, sizes, start, read_from, policy, budget)
     messages = with_one_result_per_call([entry.message for entry in log[read_from:stop]])
     new = [truncated(message) for message in messages if summary_of(message) is None]
     tokens = sum(map(token_estimates.of_message, new))
@@ -78,16 +78,16 @@ def plan_compaction(
     )
 
 
-def _shown(old: SummaryRange, sizes: Sequence[int]) -> int:
+def _shown_tokens(old: SummaryRange, sizes: Sequence[int]) -> int:
     return (
         sum(sizes[: old.start]) + token_estimates.of_message(old.summary) + sum(sizes[old.stop :])
     )
 
 
 def _leading_system_messages(log: Sequence[LoggedMessage]) -> int:
-    for place, entry in enumerate(log):
+    for index, entry in enumerate(log):
         if entry.message.role is not Role.SYSTEM:
-            return place
+            return index
     return len(log)
 
 
@@ -97,32 +97,32 @@ def _furthest_stop(
     start: int,
     read_from: int,
     policy: CompactionPolicy,
-    room: int,
+    budget: int,
 ) -> int:
-    """Where the stretch ends: before the messages that are kept, and where no call waits for its result."""
+    """The end of the range: before the recent messages that are kept, and never between call and result."""
     pairs = pairs_of([entry.message for entry in log])
-    of_calls_before = [
-        answer
-        for asked, answers in pairs.items()
-        for answer in answers.values()
-        if asked < start and answer >= read_from
+    late_results = [
+        result
+        for called, results in pairs.items()
+        for result in results.values()
+        if called < start and result >= read_from
     ]
-    most = min(_before_recent(log, policy.keep_recent_messages), *of_calls_before, len(log))
+    limit = min(_before_recent(log, policy.keep_recent_messages), *late_results, len(log))
     stop = read_from
     answered_at = -1
-    for place in range(read_from, most):
-        room -= min(sizes[place], policy.max_message_tokens)
-        if room < 0:
+    for index in range(read_from, limit):
+        budget -= min(sizes[index], policy.max_message_tokens)
+        if budget < 0:
             break
-        answered_at = max(answered_at, *pairs.get(place, {}).values(), place)
-        if answered_at == place:
-            stop = place + 1
+        answered_at = max(answered_at, *pairs.get(index, {}).values(), index)
+        if answered_at == index:
+            stop = index + 1
     return stop
 
 
 def _before_recent(log: Sequence[LoggedMessage], keep: int) -> int:
-    for place in range(len(log) - 1, -1, -1):
+    for index in range(len(log) - 1, -1, -1):
         if keep == 0:
-            return place + 1
-        keep -= summary_of(log[place].message) is None
+            return index + 1
+        keep -= summary_of(log[index].message) is None
     return 0

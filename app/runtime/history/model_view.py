@@ -1,7 +1,6 @@
-"""The log as a provider should see it: every call with exactly one result, as it was really run, and a
-summary instead of what it stands for.
+"""The log as the model sees it: each call with one result, and a summary instead of the messages it covers.
 
-A view, never a repair: the log stays as it is.
+This is only a view: the log stays as it is.
 """
 
 from collections.abc import Sequence
@@ -12,12 +11,12 @@ from app.runtime.history.summaries import with_summary_in_place
 
 
 def model_view(log: Sequence[LoggedMessage]) -> list[Message]:
-    """The log with its summary in place, and every call answered."""
-    return with_one_result_per_call(with_summary_in_place(_without_a_torn_end(log)))
+    """The log with its summary in place, and one result per call."""
+    return with_one_result_per_call(with_summary_in_place(_without_truncated_end(log)))
 
 
-def _without_a_torn_end(log: Sequence[LoggedMessage]) -> Sequence[LoggedMessage]:
-    """Nobody has answered to what was cut short last: whoever tries again says it anew."""
+def _without_truncated_end(log: Sequence[LoggedMessage]) -> Sequence[LoggedMessage]:
+    """The log without truncated answers at its end: the next run writes the answer anew."""
     end = len(log)
     while end and log[end - 1].message.cut_short is not None:
         end -= 1

@@ -1,7 +1,7 @@
-"""Summaries: messages of the log that stand for a stretch of it, wherever a model reads it.
+"""Summaries: messages of the log that replace a range of it in the model's view.
 
-The stretch stays where it is, and a summary that doesn't fit its log is as if it weren't there. So a
-summary can't lose anything; it can only be taken for less than it is.
+The range stays in the log, and a summary that doesn't fit its log is ignored. So a summary never loses
+messages.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,7 +23,7 @@ from app.runtime.history.call_pairs import Pairs, pairs_of
 
 @dataclass(frozen=True, slots=True)
 class SummaryRange:
-    """What a summary stands for, as places in the log: from `start` up to, not including, `stop`."""
+    """The range that a summary replaces, as indexes of the log; `stop` is exclusive."""
 
     summary: Message
     start: int
@@ -33,7 +33,7 @@ class SummaryRange:
 def summary_message(
     id: MessageId, text: str, of: MessageRange, run_id: RunId | None = None
 ) -> Message:
-    """The message that a log gets; listings leave it out."""
+    """The message for the log; listings leave it out."""
     return Message(
         id=id,
         role=Role.SYSTEM,
@@ -44,33 +44,33 @@ def summary_message(
 
 
 def with_summary_in_place(log: Sequence[LoggedMessage]) -> list[Message]:
-    """The log's messages, with the newest summary in the place of what it stands for."""
-    stretch = newest_summary_range(log)
-    if stretch is None:
+    """The log's messages, with the newest summary instead of its range."""
+    found = newest_summary_range(log)
+    if found is None:
         return [entry.message for entry in log if summary_of(entry.message) is None]
-    before, after = log[: stretch.start], log[stretch.stop :]
+    before, after = log[: found.start], log[found.stop :]
     return [
         *(entry.message for entry in before if summary_of(entry.message) is None),
-        as_shown(stretch.summary),
+        as_shown(found.summary),
         *(entry.message for entry in after if summary_of(entry.message) is None),
     ]
 
 
 def newest_summary_range(log: Sequence[LoggedMessage]) -> SummaryRange | None:
-    """The newest summary that fits this log; it may stand for older summaries, too."""
+    """The newest summary that fits this log; its range may include older summaries."""
     pairs: Pairs | None = None
-    for place in range(len(log) - 1, -1, -1):
-        summary = summary_of(log[place].message)
+    for index in range(len(log) - 1, -1, -1):
+        summary = summary_of(log[index].message)
         if summary is not None:
             pairs = pairs_of([entry.message for entry in log]) if pairs is None else pairs
-            stretch = _stretch(log, place, summary, pairs)
-            if stretch is not None:
-                return stretch
+            found = _range_of(log, index, summary, pairs)
+            if found is not None:
+                return found
     return None
 
 
 def summary_of(message: Message) -> Summary | None:
-    """Only what we wrote ourselves is one: an internal system message that is nothing else."""
+    """The message's summary, if the runtime wrote it: an internal system message with one block."""
     if message.role is Role.SYSTEM and message.visibility is Visibility.INTERNAL:
         match message.content:
             case (Summary() as summary,):
@@ -79,25 +79,25 @@ def summary_of(message: Message) -> Summary | None:
 
 
 def splits_a_call(pairs: Pairs, start: int, stop: int) -> bool:
-    """Whether one end of the stretch stands between a call and its result."""
+    """Whether the range has a call without its result, or a result without its call."""
     return any(
-        (start <= asked < stop) != (start <= answer < stop)
-        for asked, answers in pairs.items()
-        for answer in answers.values()
+        (start <= called < stop) != (start <= result < stop)
+        for called, results in pairs.items()
+        for result in results.values()
     )
 
 
-def _stretch(
-    log: Sequence[LoggedMessage], place: int, summary: Summary, pairs: Pairs
+def _range_of(
+    log: Sequence[LoggedMessage], index: int, summary: Summary, pairs: Pairs
 ) -> SummaryRange | None:
     of = summary.of
-    if of.to_seq >= log[place].seq or of.from_seq < log[0].seq:
+    if of.to_seq >= log[index].seq or of.from_seq < log[0].seq:
         return None
     start = bisect_left(log, of.from_seq, key=_seq)
     stop = bisect_right(log, of.to_seq, key=_seq)
     if splits_a_call(pairs, start, stop):
         return None
-    return SummaryRange(log[place].message, start, stop)
+    return SummaryRange(log[index].message, start, stop)
 
 
 def _seq(entry: LoggedMessage) -> int:
@@ -105,7 +105,7 @@ def _seq(entry: LoggedMessage) -> int:
 
 
 def as_shown(message: Message) -> Message:
-    """A summary as models read it."""
+    """The summary as the model reads it."""
     text = "".join(block.text for block in message.content if isinstance(block, Summary))
     return replace(
         message, content=(Text(f"<conversation-summary>\n{text}\n</conversation-summary>"),)

@@ -1,7 +1,7 @@
-"""How many tokens something takes, roughly: the one place that guesses.
+"""Estimates of token counts.
 
-Four characters to a token, four tokens for each message, fifty for what isn't text. Too rough to bill by,
-good enough to stay clear of a limit, and the same for every model.
+Four characters make a token; each message takes four more, and each block that isn't text fifty. This is too
+rough for billing, but good enough to stay below a limit, and the same for every model.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Long results of tools, shortened wherever a model reads them again. The log keeps them whole."""
+"""Shortens long tool results in the model's view. The log keeps them whole."""
 
 from dataclasses import replace
 
@@ -6,13 +6,13 @@ from app.domain.threads.messages import Message, Role, Text
 from app.runtime.history import token_estimates
 
 TRUNCATE_OVER_TOKENS = 2048
-"""Tokens from which on a result is shortened."""
+"""Longer results are shortened."""
 MAX_CHARACTERS = 1600
 MAX_LINES = 24
 
 
 def truncated(message: Message) -> Message:
-    """The message, or if it is a long result, its beginning and how much of it is left out."""
+    """The message; a long tool result is reduced to its beginning and a note about the rest."""
     if message.role is not Role.TOOL or token_estimates.of_message(message) <= TRUNCATE_OVER_TOKENS:
         return message
     text = message.text

@@ -1,7 +1,7 @@
-"""Context messages: what plugins show a model beside the log, at its place in one request.
+"""Context messages: messages of plugins that one request shows the model in addition to the log.
 
-They never enter the log. What is not to be said in every step is remembered by its key: the step that
-it was shown in last, and a digest of what it said.
+They never enter the log. For a message with a cooldown the state keeps the step that showed it last, and a
+digest of its text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from app.runtime.state import Change, MergeStrategy, StateKey
 
 @dataclass(frozen=True, slots=True)
 class ShownContext:
-    """When a context message was shown last, and what it said."""
+    """The step that showed a context message last, and a digest of its text."""
 
     step: int
     digest: str
@@ -39,12 +39,12 @@ THROTTLE: StateKey[Mapping[str, ShownContext], Mapping[str, ShownContext]] = Sta
     encode=_encode,
     decode=_decode,
 )
-"""Context messages that were shown, by their keys; those that are shown in every step aren't kept."""
+"""The context messages with a cooldown that were shown, by key."""
 
 
 @dataclass(frozen=True, slots=True)
 class WithContext:
-    """The messages of one request, and what must be remembered of them."""
+    """The messages of one request, and the state changes that record them."""
 
     messages: list[Message]
     changes: tuple[Change, ...] = ()
@@ -52,12 +52,12 @@ class WithContext:
 
 def with_context(
     messages: Sequence[Message],
-    asked: Iterable[AddContext],
+    requested: Iterable[AddContext],
     shown: Mapping[str, ShownContext],
     step: int,
 ) -> WithContext:
-    """Insert what is due in this step; of two with the same key, the one asked for last."""
-    by_key = {context.key: context for context in asked}
+    """Insert the context messages that are due; of two with the same key the last one counts."""
+    by_key = {context.key: context for context in requested}
     due = sorted(
         (context for context in by_key.values() if _is_due(context, shown, step)),
         key=lambda context: (context.priority, context.key),
@@ -72,11 +72,11 @@ def with_context(
     }
     return WithContext(
         [
-            *_of(due, ContextTarget.SYSTEM),
+            *_messages_at(due, ContextTarget.SYSTEM),
             *messages[:head],
-            *_of(due, ContextTarget.CONVERSATION),
+            *_messages_at(due, ContextTarget.CONVERSATION),
             *messages[head:],
-            *_of(due, ContextTarget.SUFFIX),
+            *_messages_at(due, ContextTarget.SUFFIX),
         ],
         (Change(THROTTLE, now),) if now else (),
     )
@@ -92,13 +92,13 @@ def _is_due(context: AddContext, shown: Mapping[str, ShownContext], step: int) -
 
 
 def _leading_system_messages(messages: Sequence[Message]) -> int:
-    for place, message in enumerate(messages):
+    for position, message in enumerate(messages):
         if message.role is not Role.SYSTEM:
-            return place
+            return position
     return len(messages)
 
 
-def _of(due: Sequence[AddContext], target: ContextTarget) -> list[Message]:
+def _messages_at(due: Sequence[AddContext], target: ContextTarget) -> list[Message]:
     return [
         Message(
             id=MessageId(f"context:{context.key}"),

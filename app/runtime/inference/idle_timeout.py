@@ -1,4 +1,4 @@
-"""How a model that falls silent is noticed: one timer per stream, moved on only when it fires."""
+"""Detects a stalled stream: one timer per stream, which is rescheduled only when it fires."""
 
 import asyncio
 from types import TracebackType
@@ -8,20 +8,21 @@ from app.domain.inference.failures import FailureKind, failed
 
 
 class IdleTimeout:
-    """A block that is broken off as a time-out when nothing is heard in it for `limit` seconds.
+    """A block that fails with a time-out when `received` isn't called for `limit` seconds.
 
-    Hearing something only notes the time. Between `pause` and the next `heard`, silence is our own.
+    `received` only stores the time. Between `pause` and the next `received` no time counts: this process
+    is busy then, not the model.
     """
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._scope = asyncio.timeout(None)
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._is_paused = False
 
     def received(self) -> None:
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         self._is_paused = False
 
     def pause(self) -> None:
@@ -30,7 +31,7 @@ class IdleTimeout:
     async def __aenter__(self) -> Self:
         await self._scope.__aenter__()
         self.received()
-        self._timer = self._loop.call_later(self._limit, self._look)
+        self._timer = self._loop.call_later(self._limit, self._check)
         return self
 
     async def __aexit__(
@@ -47,12 +48,12 @@ class IdleTimeout:
                 FailureKind.TIMEOUT, f"the model said nothing for {self._limit:g} s"
             ) from None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._loop.time()
         if self._is_paused:
-            self._heard_at = now
-        silent_until = self._heard_at + self._limit
-        if now >= silent_until:
+            self._received_at = now
+        deadline = self._received_at + self._limit
+        if now >= deadline:
             self._scope.reschedule(now)
         else:
-            self._timer = self._loop.call_at(silent_until, self._look)
+            self._timer = self._loop.call_at(deadline, self._check)

@@ -1,11 +1,12 @@
-"""One inference: ask the model, say what it streams, and return what it has said.
+"""One inference: asks the model, emits what it streams, and returns its answer.
 
-    infer ─► whole answer ─► mended answer ─► one attempt
-             until nothing    until it isn't   opens a stream
-             is cut by length broken off       and listens
+    infer ─► complete answer ─► answer with recovery ─► attempt
+             continues an       retries, and continues    opens one
+             answer cut by      an interrupted answer     stream
+             its length limit
 
-When nothing fails that is one attempt. Everything else asks again: another attempt while none of the
-answer has come, the rest of it once some has.
+Without failures there is one attempt. Otherwise the model is asked again: for the whole answer while
+nothing of it came, else for its rest.
 """
 
 from dataclasses import dataclass, replace
@@ -52,7 +53,7 @@ from app.runtime.state import Change, ChangeBatch, StateKey
 CONTINUATIONS: StateKey[int, int] = StateKey(
     "__runtime.continuations", lambda: 0, apply=lambda made, more: made + more
 )
-"""How often the run has asked for the rest of an answer that its length limit had cut."""
+"""How often the run has continued an answer that was cut by its length limit."""
 
 log = structlog.get_logger(__name__)
 
@@ -61,8 +62,8 @@ log = structlog.get_logger(__name__)
 class Reply:
     """A complete answer, without the calls that can't be run.
 
-    `malformed` names those whose arguments weren't JSON, `oversized` those whose arguments were too large,
-    `dropped` those that were still on their way when the answer broke off.
+    `malformed` names calls whose arguments aren't JSON, `oversized` calls whose arguments are too large,
+    and `dropped` calls that were incomplete when the stream broke off.
     """
 
     text: str
@@ -74,7 +75,7 @@ class Reply:
 
     @property
     def note(self) -> str | None:
-        """What the model must be told of calls that it made in vain."""
+        """A note for the model about its calls that were not made."""
         notes = []
         if self.malformed:
             notes.append(
@@ -94,31 +95,31 @@ class Reply:
         return " ".join(notes) or None
 
 
-async def infer(run: ActiveRun, asked: HookRequests = NO_REQUESTS) -> Reply | TimedPause:
-    """Stream one answer. When it can't be had whole, what was said of it is left with the run. A pause is
-    the answer when no model may be asked before it is over.
+async def infer(run: ActiveRun, requests: HookRequests = NO_REQUESTS) -> Reply | TimedPause:
+    """Stream one answer, or return the pause after which a model may be asked.
 
-    Options are the agent's, overridden by the run's, overridden by what plugins ask for in this step.
+    If the answer fails, the run keeps its text. The run's options override the agent's, and those of
+    plugins override both.
     """
     options = run.agent.spec.options.overridden_by(_overrides_of(run))
-    for override in asked.all_of(OverrideInference):
+    for override in requests.all_of(OverrideInference):
         options = options.overridden_by(override.options)
-    inference = _Inference(run, request_for(run, asked, options))
-    began = run.clock.now()
+    inference = _Inference(run, request_for(run, requests, options))
+    started_at = run.clock.now()
     try:
-        reply = await inference.whole_answer()
+        reply = await inference.complete_answer()
     except PauseNeeded as needed:
         if may_wait_again(run, needed.pause):
             keep_partial_answer(run, inference.partial)
             return needed.pause
-        _leave_what_was_said(run, inference.answer, needed.failure)
+        _keep_partial_text(run, inference.answer, needed.failure)
         raise needed.failure from None
     except Exception as error:
-        _leave_what_was_said(run, inference.answer, error)
+        _keep_partial_text(run, inference.answer, error)
         raise
     keep_partial_answer(run, None)
     note_answer(run)
-    seconds = (run.clock.now() - began).total_seconds()
+    seconds = (run.clock.now() - started_at).total_seconds()
     telemetry.inference_seconds.labels(run.agent.model.name).observe(seconds)
     run.emit(
         InferenceComplete(
@@ -135,16 +136,16 @@ def _overrides_of(run: ActiveRun) -> InferenceOptions:
     return NO_OPTIONS if stored is None else options_from_json(stored)
 
 
-def _ends_the_run(run: ActiveRun, wish: InterruptReason) -> bool:
-    """Otherwise the step is begun again, here or elsewhere."""
-    is_out_of_time = wish is InterruptReason.OUT_OF_TIME
-    return wish is InterruptReason.CANCEL or (
+def _ends_the_run(run: ActiveRun, reason: InterruptReason) -> bool:
+    """Whether the interruption ends the run. Otherwise the step begins again, here or elsewhere."""
+    is_out_of_time = reason is InterruptReason.OUT_OF_TIME
+    return reason is InterruptReason.CANCEL or (
         is_out_of_time and run.usage_meter.limits.on_limit is OnLimit.STOP
     )
 
 
-def _leave_what_was_said(run: ActiveRun, answer: StreamedAnswer, error: Exception) -> None:
-    """Keep the text for the message that the end of the run writes; calls on their way are over."""
+def _keep_partial_text(run: ActiveRun, answer: StreamedAnswer, error: Exception) -> None:
+    """Keep the text for the message that the end of the run writes, and drop incomplete calls."""
     reason = TruncationReason.FAILED
     if isinstance(error, Interrupted):
         if not _ends_the_run(run, error.reason):
@@ -171,8 +172,8 @@ class _Inference:
         self._request = request
         self._policy = run.agent.spec.retry
         self._recoveries = 0
-        self._broken_off = partial_answer(run)
-        self.answer = StreamedAnswer(run, "" if self._broken_off is None else self._broken_off.text)
+        self._partial = partial_answer(run)
+        self.answer = StreamedAnswer(run, "" if self._partial is None else self._partial.text)
         self.attempts = Attempts(
             _models(run, request.options, self._policy),
             self._policy,
@@ -181,17 +182,17 @@ class _Inference:
 
     @property
     def partial(self) -> PartialAnswer | None:
-        """What an attempt has left of the answer when the next one may not begin yet."""
-        if self._broken_off is None:
+        """The interrupted answer that a later activation continues."""
+        if self._partial is None:
             return None
-        return replace(self._broken_off, text=self.answer.text)
+        return replace(self._partial, text=self.answer.text)
 
-    async def whole_answer(self) -> Reply:
+    async def complete_answer(self) -> Reply:
         request = self._request
-        if (begun := self._broken_off) is not None:
-            request = self._rest(begun.cause, begun.dropped)
+        if (partial := self._partial) is not None:
+            request = self._continuation(partial.cause, partial.dropped)
         while True:
-            dropped = await self._mended_answer(request)
+            dropped = await self._answer_with_recovery(request)
             answer, stop_reason = self.answer, self.answer.stop_reason
             if dropped is not None:
                 return self._reply((), dropped, StopReason.TOOL_USE)
@@ -209,11 +210,11 @@ class _Inference:
             if not self._may_continue():
                 return self._reply((), (), stop_reason)
             telemetry.stream_recoveries.labels(self._run.agent.model.name, "length").inc()
-            request = self._rest(LENGTH_LIMIT, malformed)
+            request = self._continuation(LENGTH_LIMIT, malformed)
 
-    def _rest(self, cause: str, dropped: tuple[str, ...]) -> ModelRequest:
-        """The request for what is missing of the answer."""
-        self._broken_off = PartialAnswer(self.answer.text, cause, dropped)
+    def _continuation(self, cause: str, dropped: tuple[str, ...]) -> ModelRequest:
+        """The request for the rest of the answer."""
+        self._partial = PartialAnswer(self.answer.text, cause, dropped)
         return continuation_request(self._request, self.answer.text, cause, dropped)
 
     def _reply(
@@ -229,7 +230,7 @@ class _Inference:
         )
 
     def _may_continue(self) -> bool:
-        """Take one from what the whole run may spend on answers that were cut."""
+        """Count one continuation; False if the run has used all of them."""
         state = self._run.state
         state.register([CONTINUATIONS])
         if state.snapshot.get(CONTINUATIONS) >= self._policy.max_continuation_retries:
@@ -237,9 +238,9 @@ class _Inference:
         self._run.change_state(ChangeBatch([Change(CONTINUATIONS, 1)]))
         return True
 
-    async def _mended_answer(self, request: ModelRequest) -> tuple[str, ...] | None:
-        """Until an attempt comes to its end: None. One that broke off with calls that had come whole is
-        left at that: the names of the others come back."""
+    async def _answer_with_recovery(self, request: ModelRequest) -> tuple[str, ...] | None:
+        """Retry until an attempt completes (returns None), or breaks off after complete tool calls; then
+        return the names of the dropped ones."""
         while True:
             self.answer.begin_attempt()
             try:
@@ -251,23 +252,23 @@ class _Inference:
                     continue
                 if not failure.retryable:
                     raise
-                broken = failure
+                interruption = failure
             self.attempts.answer_started()
-            cause = cause_of(broken)
+            cause = cause_of(interruption)
             plan = plan_for(has_whole_calls=self.answer.has_whole_calls, text=self.answer.text)
             if plan is RecoveryPlan.RUN_CALLS:
                 self._count_recovery(plan)
                 return self.answer.keep_whole_calls(cause)
             if self._recoveries >= self._policy.max_stream_retries:
-                raise failed(FailureKind.STREAM_INTERRUPTED, f"{cause}: {broken.detail}")
-            log.info("answer_broke_off", model=self.attempts.model, cause=cause, plan=plan.value)
+                raise failed(FailureKind.STREAM_INTERRUPTED, f"{cause}: {interruption.detail}")
+            log.info("answer_interrupted", model=self.attempts.model, cause=cause, plan=plan.value)
             self._count_recovery(plan)
             if plan is RecoveryPlan.CONTINUE:
                 dropped = self.answer.drop_calls(cause)
-                request = self._rest(cause, dropped)
+                request = self._continuation(cause, dropped)
             else:
                 self.answer.start_over(cause)
-                self._broken_off = None
+                self._partial = None
                 request = self._request
             await self._wait(pause_before_recovery(cause, self._recoveries, self._policy))
             self._recoveries += 1
@@ -278,17 +279,17 @@ class _Inference:
             request = replace(request, options=replace(request.options, upstream_model=model))
         limit = idle_limit(self._policy, model, request.options)
         async with run.interruption.interruptible(), run.agent.model.stream(request) as stream:
-            async with IdleTimeout(limit) as silence:
+            async with IdleTimeout(limit) as idle_timeout:
                 async for chunks in stream:
-                    silence.pause()
+                    idle_timeout.pause()
                     is_first = not answer.has_begun
                     for chunk in chunks:
                         answer.add(chunk)
                     if is_first:
-                        # The first words are on their way to clients before the end is prepared.
+                        # Clients get the first text before the rest is processed.
                         await yield_to_loop()
                     await run.events.wait_for_capacity()
-                    silence.received()
+                    idle_timeout.received()
             if answer.stop_reason is None:
                 raise failed(
                     FailureKind.STREAM_INTERRUPTED,
@@ -297,12 +298,12 @@ class _Inference:
 
     async def _wait_to_retry(self, failure: InferenceFailed) -> None:
         seconds = self.attempts.pause_after(failure)
-        log.info("model_asked_again", model=self.attempts.model, after=failure.kind, wait=seconds)
+        log.info("model_retried", model=self.attempts.model, after=failure.kind, wait=seconds)
         telemetry.inference_retries.labels(self._run.agent.model.name, failure.kind).inc()
         await self._wait(seconds)
 
     async def _wait(self, seconds: float) -> None:
-        """A wish to cancel breaks it; one to hand over is obeyed here too, for nothing is lost by it."""
+        """Sleep; an interruption ends it at once, and a hand-over before or after it."""
         self._run.interruption.check()
         if seconds > 0:
             async with self._run.interruption.interruptible():
@@ -314,7 +315,7 @@ class _Inference:
 
 
 def _models(run: ActiveRun, options: InferenceOptions, policy: RetryPolicy) -> list[str]:
-    """The one that was asked for, and those that stand in for it; each once."""
+    """The requested model and its fallbacks, each once."""
     fallbacks = options.fallback_upstream_models
     if fallbacks is None:
         fallbacks = policy.fallback_upstream_models

@@ -1,4 +1,4 @@
-"""Which of an agent's tools a model is offered in one step."""
+"""The tools that one request offers the model."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,16 +7,15 @@ from app.runtime.plugins import HideTools, OnlyTools, Request
 
 
 def offered_tools(
-    tools: Iterable[ToolDescriptor], asked: Sequence[Request]
+    tools: Iterable[ToolDescriptor], requests: Sequence[Request]
 ) -> list[ToolDescriptor]:
-    """Sorted by name, so that a request is the same whatever order tools came in.
+    """The offered tools, sorted by name so that equal requests are identical.
 
-    What several ask to be the only tools adds up; what anybody hides is hidden; names of tools that
-    aren't there mean nothing.
+    Several `OnlyTools` add up, and `HideTools` wins over them. Unknown names are ignored.
     """
-    only = [request.names for request in asked if isinstance(request, OnlyTools)]
+    only = [request.names for request in requests if isinstance(request, OnlyTools)]
     hidden = frozenset[str]().union(
-        *(request.names for request in asked if isinstance(request, HideTools))
+        *(request.names for request in requests if isinstance(request, HideTools))
     )
     allowed = frozenset[str]().union(*only) if only else None
     return sorted(

@@ -1,4 +1,4 @@
-"""Answers that a wait has interrupted: kept in the run's state until the answer is whole or the run ends."""
+"""Answers that a rate limit interrupted: the run's state keeps one until it is complete or the run ends."""
 
 from app.domain.runs.rate_limits import (
     PARTIAL_ANSWER,
@@ -23,13 +23,13 @@ def partial_answer(run: ActiveRun) -> PartialAnswer | None:
 
 
 def keep_partial_answer(run: ActiveRun, partial: PartialAnswer | None) -> None:
-    """Replace it; durable with the next save."""
+    """Replace the partial answer; the next save stores it."""
     if partial != partial_answer(run):
         run.change_state(ChangeBatch([Change(_PARTIAL, partial)]))
 
 
 def take_partial_answer(run: ActiveRun, termination: Termination) -> list[Message]:
-    """The message that the end of the run writes of it, if there is any; it is kept no longer."""
+    """Remove the partial answer, and return its message for the end of the run, if it has text."""
     partial = partial_answer(run)
     if partial is None:
         return []

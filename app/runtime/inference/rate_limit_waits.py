@@ -1,4 +1,4 @@
-"""What a run has waited for rate limits, as its state keeps it."""
+"""The run's waits for rate limits, kept in its state."""
 
 from dataclasses import replace
 
@@ -24,19 +24,19 @@ def waits_so_far(run: ActiveRun) -> RateLimitWaits:
 
 
 def note_waits(run: ActiveRun, waits: RateLimitWaits) -> None:
-    """Replace them; durable with the next save."""
+    """Replace the waits; the next save stores them."""
     if waits != waits_so_far(run):
         run.change_state(ChangeBatch([Change(_WAITS, waits)]))
 
 
 def note_answer(run: ActiveRun) -> None:
-    """A whole answer came: the model may be waited for as often as before."""
+    """Reset the count of breaker waits after a complete answer."""
     note_waits(run, replace(waits_so_far(run), breaker_waits=0))
 
 
 def may_wait_again(run: ActiveRun, pause: TimedPause) -> bool:
-    """A breaker is waited for as often as the model is retried. A provider that names a time may do so
-    again, within the sum of all waits."""
+    """Whether the run may wait once more. Waits for a breaker are limited like retries of the model; waits
+    for a provider only by the sum of their seconds."""
     if pause.asked_by is not AskedBy.BREAKER:
         return True
     return waits_so_far(run).breaker_waits < run.agent.spec.retry.max_retries

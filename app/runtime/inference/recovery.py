@@ -1,8 +1,8 @@
-"""What is done about an answer that broke off, or that its length limit ended: nothing said is lost.
+"""Recovery of an answer that was interrupted, or cut by its length limit.
 
-                calls that had come whole   ─► run those, ask no more
-broke off with  text                        ─► ask for the rest of it
-                neither                     ─► take it back, ask again
+                    complete calls   ─► run these calls, ask no more
+interrupted with    text             ─► ask for the rest of the answer
+                    neither          ─► reset the stream, ask again
 """
 
 import re
@@ -22,7 +22,7 @@ CONNECTION_RESET = "connection reset"
 PAUSE_AFTER_STALL_SECONDS = 0.2
 LENGTH_LIMIT = "length limit"
 
-_THINKS = re.compile(r"thinking|reasoning|\bo[134]\b")
+_REASONING_MODEL = re.compile(r"thinking|reasoning|\bo[134]\b")
 
 
 class RecoveryPlan(StrEnum):
@@ -32,14 +32,14 @@ class RecoveryPlan(StrEnum):
 
 
 def plan_for(*, has_whole_calls: bool, text: str) -> RecoveryPlan:
-    """White space alone is nothing to go on from: providers refuse it as a message."""
+    """How to recover. White space doesn't count as text: providers refuse it as a message."""
     if has_whole_calls:
         return RecoveryPlan.RUN_CALLS
     return RecoveryPlan.CONTINUE if text.strip() else RecoveryPlan.START_OVER
 
 
 def cause_of(failure: InferenceFailed) -> str:
-    """Why an answer broke off, as clients are told."""
+    """Why the answer was interrupted, as events name it."""
     match failure.kind:
         case FailureKind.TIMEOUT:
             return IDLE_STALL
@@ -50,39 +50,39 @@ def cause_of(failure: InferenceFailed) -> str:
 
 
 def pause_before_recovery(cause: str, recoveries: int, policy: RetryPolicy) -> float:
-    """Seconds; `recoveries` are those that were made before. A stall was a pause already."""
+    """Seconds before the next attempt; `recoveries` counts the earlier ones. After a stall it is short."""
     backoff = policy.backoff_base * 2.0**recoveries
     return min(PAUSE_AFTER_STALL_SECONDS if cause == IDLE_STALL else backoff, policy.max_backoff)
 
 
 def idle_limit(policy: RetryPolicy, model: str, options: InferenceOptions) -> float:
-    """How long a model may say nothing; one that thinks may take twice as long.
+    """Seconds that the stream of a model may be silent; twice as many for a reasoning model.
 
-    An adapter has a bound of its own. The shorter of the two counts, and both mean the same.
+    An adapter may have a shorter time-out of its own.
     """
-    thinks = options.reasoning_effort not in (None, "none") or _THINKS.search(model)
-    return policy.stream_idle_timeout * (2 if thinks else 1)
+    is_reasoning = options.reasoning_effort not in (None, "none") or _REASONING_MODEL.search(model)
+    return policy.stream_idle_timeout * (2 if is_reasoning else 1)
 
 
 def is_cut_by_length(
     stop_reason: StopReason | None, *, has_calls: bool, text: str, cut: bool
 ) -> bool:
-    """Whether an answer lacks its end: without a whole call, and with text or with a call that was `cut`."""
+    """Whether the length limit ended the answer before a complete call, within text or a `cut` call."""
     return stop_reason is StopReason.MAX_TOKENS and not has_calls and (cut or bool(text.strip()))
 
 
 def continuation_request(
-    request: ModelRequest, said: str, why: str, dropped: Sequence[str]
+    request: ModelRequest, text: str, cause: str, dropped: Sequence[str]
 ) -> ModelRequest:
-    """The same request, asking for what is missing. The prompt for it is nowhere but in the request."""
-    asked = [_prompt(why, dropped, has_text=bool(said.strip()))]
-    if said.strip():
-        asked.insert(0, _message("said", Role.ASSISTANT, said))
-    return replace(request, messages=[*request.messages, *asked])
+    """The request for the rest of an answer. Its prompt is only in the request, never in the log."""
+    added = [_prompt(cause, dropped, has_text=bool(text.strip()))]
+    if text.strip():
+        added.insert(0, _message("partial-answer", Role.ASSISTANT, text))
+    return replace(request, messages=[*request.messages, *added])
 
 
-def _prompt(why: str, dropped: Sequence[str], *, has_text: bool) -> Message:
-    sentences = [f"Your last answer was cut off ({why})."]
+def _prompt(cause: str, dropped: Sequence[str], *, has_text: bool) -> Message:
+    sentences = [f"Your last answer was cut off ({cause})."]
     if has_text:
         sentences.append(
             "Go on exactly where it stops: repeat nothing, and don't mention the break."
@@ -92,7 +92,7 @@ def _prompt(why: str, dropped: Sequence[str], *, has_text: bool) -> Message:
             f"Your call to {', '.join(dropped)} was not made. Issue it again if it is still needed, "
             "with shorter arguments if you can."
         )
-    return _message("go-on", Role.USER, " ".join(sentences))
+    return _message("continue", Role.USER, " ".join(sentences))
 
 
 def _message(id: str, role: Role, text: str) -> Message:

@@ -1,4 +1,4 @@
-"""What a model is asked in one step: the log as it should see it, with what plugins have asked for."""
+"""The model request of one step: the model's view of the log, with the changes that plugins ask for."""
 
 from app.domain.errors import PluginFailed
 from app.domain.inference.options import InferenceOptions
@@ -12,21 +12,21 @@ from app.runtime.ports import ModelRequest
 from app.runtime.state import ChangeBatch
 
 
-def request_for(run: ActiveRun, asked: HookRequests, options: InferenceOptions) -> ModelRequest:
-    """The request of the step at hand; which context messages it shows is remembered."""
+def request_for(run: ActiveRun, requests: HookRequests, options: InferenceOptions) -> ModelRequest:
+    """The request of the current step; the state records which context messages it shows."""
     spec = run.agent.spec
-    tools = offered_tools((tool.descriptor for tool in run.agent.tools.values()), asked.requests)
+    tools = offered_tools((tool.descriptor for tool in run.agent.tools.values()), requests.requests)
     messages = model_view(run.log)
-    if contexts := asked.all_of(AddContext):
+    if contexts := requests.all_of(AddContext):
         run.state.register([THROTTLE])
         shown = with_context(messages, contexts, run.state.snapshot.get(THROTTLE), run.steps)
         run.change_state(ChangeBatch(shown.changes))
         messages = shown.messages
-    request = ViewRequest(system_prompt=spec.system_prompt, tools=tools, options=options)
+    view_request = ViewRequest(system_prompt=spec.system_prompt, tools=tools, options=options)
     for plugin in run.agent.plugins.plugins:
         if plugin.transform is not None:
             try:
-                messages = list(plugin.transform(messages, request))
+                messages = list(plugin.transform(messages, view_request))
             except Exception as error:  # a plugin's code
                 raise PluginFailed(
                     plugin.name, Phase.BEFORE_INFERENCE, f"{type(error).__name__}: {error}"

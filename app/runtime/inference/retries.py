@@ -1,7 +1,7 @@
-"""Which model is asked again when none of an answer came, and after how long a pause.
+"""Which model is asked after a failed attempt, and after how long a pause.
 
-a short pause   ─► the worker sits it out, as one of the model's retries
-a longer one    ─► the next model; without one the run is suspended until the first of them may be asked
+a short pause   ─► the worker waits, as one of the model's retries
+a longer one    ─► the next model is asked; without one the run suspends until a model may be asked
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from app.domain.runs.rate_limits import AskedBy, RateLimitPolicy, TimedPause
 
 
 class PauseNeeded(HoldfastError):
-    """No model may be asked before a pause that is too long for a worker; never leaves the runtime.
-    `failure` is what the run fails with if it may not wait."""
+    """Every model needs a pause that is too long for a worker; never leaves the runtime. If the run may
+    not wait, it fails with `failure`."""
 
     def __init__(self, pause: TimedPause, failure: InferenceFailed) -> None:
         super().__init__(pause.sentence)
@@ -23,7 +23,7 @@ class PauseNeeded(HoldfastError):
 
 
 class Attempts:
-    """The models that may answer, in their order, each with the same number of retries."""
+    """The models to ask, in their order, each with the same number of retries."""
 
     def __init__(
         self,
@@ -38,45 +38,44 @@ class Attempts:
         self._retries = 0
         self._refusal: InferenceFailed | None = None
         self._pauses: list[TimedPause] = []
-        """Those that were asked for and are too long to sit out."""
+        """The requested pauses that are too long for a worker."""
 
     @property
     def model(self) -> str:
-        """The one to ask."""
+        """The model to ask next."""
         return self._models[self._at]
 
     def answer_started(self) -> None:
-        """An answer began. Should it break off, the same model is asked, with all its retries."""
+        """Reset the retries: an answer began. If it is interrupted, the same model is asked again."""
         self._retries = 0
         self._refusal = None
         self._pauses.clear()
 
     def pause_after(self, failure: InferenceFailed) -> float:
-        """Seconds to wait before `model`, which may be another one by then, is asked.
+        """Seconds to wait before `model` is asked; this call may have changed it to the next one.
 
-        Raises `PauseNeeded` when all that is left is a longer pause, and the failure when asking again
-        is no use.
+        Raises `PauseNeeded` if only a longer pause helps, and the failure if no retry can help.
         """
-        is_shut = failure.kind == FailureKind.MODEL_UNAVAILABLE
-        if not (failure.retryable or is_shut):
+        is_breaker_open = failure.kind == FailureKind.MODEL_UNAVAILABLE
+        if not (failure.retryable or is_breaker_open):
             raise failure
-        if not is_shut:
+        if not is_breaker_open:
             self._refusal = failure
         asked_for = failure.retry_after or 0.0
         is_long = asked_for > self._suspend_after
         if is_long:
             self._pauses.append(self._pause(failure, asked_for))
-        if not is_shut and not is_long and self._has_retries:
+        if not is_breaker_open and not is_long and self._has_retries:
             self._retries += 1
             return max(_backoff(failure, self._retries - 1, self._policy), asked_for)
         if self._go_to_next():
             return 0.0
-        if is_shut and asked_for and not is_long and self._has_retries:
+        if is_breaker_open and asked_for and not is_long and self._has_retries:
             self._retries += 1
             return asked_for
         last = self._refusal or failed(
             FailureKind.ALL_MODELS_UNAVAILABLE,
-            f"failed too often lately and aren't asked for a while: {', '.join(self._models)}",
+            f"these models failed too often lately and are paused: {', '.join(self._models)}",
         )
         if self._pauses:
             raise PauseNeeded(min(self._pauses, key=lambda pause: pause.seconds), last)
@@ -87,10 +86,10 @@ class Attempts:
         return self._retries < self._policy.max_retries
 
     def _pause(self, failure: InferenceFailed, seconds: float) -> TimedPause:
-        is_shut = failure.kind == FailureKind.MODEL_UNAVAILABLE
+        is_breaker_open = failure.kind == FailureKind.MODEL_UNAVAILABLE
         return TimedPause(
             seconds=seconds,
-            asked_by=AskedBy.BREAKER if is_shut else AskedBy.PROVIDER,
+            asked_by=AskedBy.BREAKER if is_breaker_open else AskedBy.PROVIDER,
             source=self.model,
             detail=failure.detail,
         )

@@ -1,6 +1,6 @@
-"""What a model has said in a step so far, over all attempts at it, and the events that tell of it.
+"""The model's answer in a step so far, over all attempts, and its events.
 
-Text that was said stands until it is taken back with `stream_reset`; calls belong to one attempt.
+Emitted text stays valid until `stream_reset`; calls belong to one attempt.
 """
 
 import json
@@ -33,7 +33,7 @@ from app.runtime.ports import (
 )
 
 MAX_ARGUMENT_CHARACTERS = 1_000_000
-"""Of one call."""
+"""For the arguments of one call."""
 MAX_ARGUMENT_TOKENS = 100_000
 """Brackets, commas and strings: each takes up to half a microsecond to read and to store."""
 ARGUMENTS_TOO_LARGE = "arguments too large"
@@ -41,7 +41,7 @@ ARGUMENTS_TOO_LARGE = "arguments too large"
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A call as it will be stored: what a model calls it may hold what no store can keep."""
+    """A streamed call, with its id and name made storable."""
 
     id: CallId
     name: str
@@ -49,21 +49,21 @@ class _OpenCall:
 
 
 class StreamedAnswer:
-    """Says each part as it comes. `begun_with` is text of an earlier activation, which was said there."""
+    """Emits each part as it comes. `initial_text` is text that an earlier activation emitted."""
 
-    def __init__(self, run: ActiveRun, begun_with: str = "") -> None:
+    def __init__(self, run: ActiveRun, initial_text: str = "") -> None:
         self._run = run
-        self._text: list[str] = [begun_with]
+        self._text: list[str] = [initial_text]
         self._calls: dict[CallId, _OpenCall] = {}
         self._usage: TokenUsage | None = None
         self.calls: list[ToolCall] = []
-        """Those that were announced."""
+        """The complete calls, emitted as `tool_call_ready`."""
         self.stop_reason: StopReason | None = None
-        """Why the last attempt stopped; None until it has."""
+        """Why the last attempt stopped; None while it streams or if it broke off."""
         self.has_begun = False
-        """Whether anything has come of the last attempt."""
+        """Whether the last attempt has streamed anything."""
         self.oversized: list[str] = []
-        """Names of calls whose arguments were too large to be read."""
+        """Names of calls whose arguments are too large."""
 
     @property
     def text(self) -> str:
@@ -71,7 +71,7 @@ class StreamedAnswer:
 
     @property
     def usage(self) -> TokenUsage | None:
-        """The tokens of all attempts, as far as the provider has told."""
+        """The tokens of all attempts, as far as the provider reported them."""
         return self._usage
 
     def begin_attempt(self) -> None:
@@ -100,8 +100,8 @@ class StreamedAnswer:
                 self._count(usage)
 
     def complete(self, reason: str) -> tuple[str, ...]:
-        """The attempt is over: announce its calls. Those whose arguments aren't JSON are taken back for
-        that reason, and their names returned. Those whose arguments are too large are taken back, too."""
+        """End the attempt: emit its calls as ready. Cancel calls whose arguments aren't JSON, and return
+        their names. Cancel calls whose arguments are too large, too."""
         malformed = []
         for call in self._calls.values():
             arguments = _parse("".join(call.arguments))
@@ -112,25 +112,25 @@ class StreamedAnswer:
                 malformed.append(call.name)
                 self._run.emit(ToolCallCancel(call.id, call.name, reason))
             else:
-                self._announce(call, arguments)
+                self._add_ready(call, arguments)
         self._calls.clear()
         return tuple(malformed)
 
     @property
-    def has_whole_calls(self) -> bool:
-        return bool(self._whole_calls())
+    def has_complete_calls(self) -> bool:
+        return bool(self._complete_calls())
 
-    def keep_whole_calls(self, reason: str) -> tuple[str, ...]:
-        """The attempt broke off: announce the calls that had come whole, take back the others."""
-        whole = self._whole_calls()
-        kept = [(self._calls.pop(id_), arguments) for id_, arguments in whole.items()]
+    def keep_complete_calls(self, reason: str) -> tuple[str, ...]:
+        """End an interrupted attempt: emit its complete calls as ready, and cancel the others."""
+        complete = self._complete_calls()
+        kept = [(self._calls.pop(id_), arguments) for id_, arguments in complete.items()]
         dropped = self.drop_calls(reason)
         for call, arguments in kept:
-            self._announce(call, arguments)
+            self._add_ready(call, arguments)
         return dropped
 
     def drop_calls(self, reason: str) -> tuple[str, ...]:
-        """Take back every call that hasn't been announced; their names."""
+        """Cancel every call that isn't ready, and return their names."""
         dropped = tuple(self._calls.values())
         self._calls.clear()
         for call in dropped:
@@ -138,27 +138,27 @@ class StreamedAnswer:
         return tuple(call.name for call in dropped)
 
     def start_over(self, reason: str) -> None:
-        """Take back all that was said."""
+        """Discard the answer, and emit `stream_reset`."""
         self._text.clear()
         self._calls.clear()
         self._run.emit(StreamReset(reason))
 
-    def _announce(self, call: _OpenCall, arguments: Any) -> None:
+    def _add_ready(self, call: _OpenCall, arguments: Any) -> None:
         self.calls.append(ToolCall(call.id, call.name, arguments))
         self._run.emit(ToolCallReady(call.id, call.name, arguments))
 
-    def _whole_calls(self) -> dict[CallId, Any]:
-        """Arguments that can't be a part of longer ones. A call without any is whole once another began."""
-        whole: dict[CallId, Any] = {}
-        for place, (id_, call) in enumerate(self._calls.items(), 1):
+    def _complete_calls(self) -> dict[CallId, Any]:
+        """The calls whose arguments are complete. A call without arguments is, once the next call began."""
+        complete: dict[CallId, Any] = {}
+        for number, (id_, call) in enumerate(self._calls.items(), 1):
             arguments = _parse("".join(call.arguments))
             is_object = isinstance(arguments, dict)
-            if is_object or (arguments is None and place < len(self._calls)):
-                whole[id_] = arguments
-        return whole
+            if is_object or (arguments is None and number < len(self._calls)):
+                complete[id_] = arguments
+        return complete
 
     def _count(self, usage: TokenUsage | None) -> None:
-        """Tokens are spent once they are told, whatever becomes of the answer."""
+        """Add reported tokens to the run's usage, even if the answer fails later."""
         if usage is None:
             return
         self._usage = usage if self._usage is None else add_usage(self._usage, usage)
@@ -170,7 +170,7 @@ class StreamedAnswer:
 
 
 def add_usage(first: TokenUsage, second: TokenUsage) -> TokenUsage:
-    """Count by count; what neither has told stays unknown."""
+    """The sum of each count; a count that neither reports stays None."""
     counts = {
         name: None if a is None and b is None else (a or 0) + (b or 0)
         for name in TokenUsage.__dataclass_fields__
@@ -191,14 +191,14 @@ _TOO_LARGE = object()
 
 
 def _parse(arguments: str) -> Any:
-    """The arguments as a storable value; none at all are none."""
+    """The arguments as a storable value, or None if there are none."""
     if not arguments.strip():
         return None
     if len(arguments) > MAX_ARGUMENT_CHARACTERS or has_more_tokens(arguments, MAX_ARGUMENT_TOKENS):
         return _TOO_LARGE
     try:
         value = storable(json.loads(arguments))
-        # Python reads NaN, and numbers beyond its floats as infinite; neither is JSON.
+        # Python parses NaN, and reads too large numbers as infinite; neither is JSON.
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         return _NOT_JSON

@@ -1,4 +1,4 @@
-"""Waits without a ticket: a pause by a person, and a pause that a provider asks for.
+"""Waits without a ticket: a person's or plugin's pause, and a pause for a provider's rate limit.
 
 Waits for tickets are in `runtime/endings` and `runtime/tool_calls/tickets`.
 """

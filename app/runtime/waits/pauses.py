@@ -9,16 +9,16 @@ from app.runtime.endings import Ending, Suspended, save_suspension
 
 
 async def pause_if_requested(run: ActiveRun) -> Ending | None:
-    """Suspend the run; None when it has no pause request, or when the commit finds that removed.
+    """Suspend the run. None if it has no pause request, or if the request was removed before the commit.
 
-    Within a step, which happens after a takeover only, the step is begun again when the run is resumed.
+    Only after a takeover this happens within a step; that step begins again after the resume.
     """
     if not run.wants_pause:
         return None
-    said: list[AgentEvent] = [StepEnd()] if run.in_step else []
+    events: list[AgentEvent] = [StepEnd()] if run.in_step else []
     still_open = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
     return (
         Suspended()
-        if await save_suspension(run, MANUAL_PAUSE, still_open, [], events=said)
+        if await save_suspension(run, MANUAL_PAUSE, still_open, [], events=events)
         else None
     )

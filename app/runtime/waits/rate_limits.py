@@ -1,7 +1,7 @@
-"""Rate limits at work: a pause that is too long for a worker suspends the run until its end.
+"""Suspends a run for a pause that is too long for a worker to wait.
 
-The run resumes without a person: the checkpoint enqueues a delivery for that moment. A step that was begun
-is begun again, under the same number; text that its answer has is kept and completed.
+The run resumes without a person: the checkpoint enqueues a delivery for that time. An open step begins again
+under the same number, and continues the text of its interrupted answer.
 """
 
 import random
@@ -24,17 +24,17 @@ log = structlog.get_logger(__name__)
 
 
 async def wait_for_pause(run: ActiveRun, pause: TimedPause) -> Ending:
-    """Suspend the run until the pause is over, or end it when it would wait longer than it may."""
+    """Suspend the run until the pause is over; fail it if the sum of its waits would exceed the limit."""
     waits = waits_so_far(run)
-    planned = plan_wait(pause, waits, run.rate_limits, at=run.clock.now(), chance=random.random())
-    match planned:
+    plan = plan_wait(pause, waits, run.rate_limits, at=run.clock.now(), chance=random.random())
+    match plan:
         case WaitExceeded(detail):
             return await fail(run, RATE_LIMIT_WAIT_EXCEEDED, detail)
-        case ResumeAt(until, made):
-            note_waits(run, made)
+        case ResumeAt(until, new_waits):
+            note_waits(run, new_waits)
             return await _suspend_until(run, until, pause)
         case _:
-            assert_never(planned)
+            assert_never(plan)
 
 
 async def _suspend_until(run: ActiveRun, until: datetime, pause: TimedPause) -> Suspended:
