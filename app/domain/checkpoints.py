@@ -1,4 +1,4 @@
-"""Checkpoints: what one commit of an executing run writes, and how its output range is found."""
+"""Checkpoints: the contents of one commit of an executing run, and the range of its output."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from app.domain.tools.tool_calls import CallState, CallStatus
 
 @dataclass(frozen=True, slots=True)
 class PendingEvent:
-    """An event and the step it was said in."""
+    """An event and the step that emitted it."""
 
     event: AgentEvent
     step: int | None
@@ -28,9 +28,9 @@ class PendingEvent:
 class Checkpoint:
     """One atomic write of a run's progress, fenced by its attempt.
 
-    Only what is new: `messages` are appended from `next_seq` on, which is also the guard that nobody
-    else has appended meanwhile. `calls` are those that changed; once all are settled, nothing needs to
-    be kept of them. `state` says where the run stands afterwards.
+    `messages` are appended at `next_seq`; the write fails if another process has appended messages
+    meanwhile. `calls` are the changed call states; with `calls_settled` all of the step are deleted. `state`
+    is the run's state after the commit.
     """
 
     tenant: Tenant
@@ -45,30 +45,30 @@ class Checkpoint:
     usage: Usage
     run_state: JsonObject
     inferred_input: MessageInput | None = None
-    """The run's input, where its row names none yet."""
+    """The run's input, if its row has none yet."""
     thread_state: JsonObject | None = None
-    """What the thread remembers from now on; None when that hasn't changed."""
+    """The new state of the thread; None if it hasn't changed."""
     calls: tuple[CallState, ...] = ()
     calls_settled: bool = False
     opened: tuple[Ticket, ...] = ()
     applied: tuple[TicketKey, ...] = ()
     void: tuple[TicketKey, ...] = ()
-    """Questions that nobody needs to answer any more."""
+    """Tickets that need no answer any more."""
     tasks: tuple[NewTask, ...] = ()
     pending_events: tuple[PendingEvent, ...] = ()
     notifies_remote: bool = False
-    """The agent lives elsewhere, and has to be told that nobody wants its work any more."""
+    """Whether a follow-up has to abort the run at its remote server."""
     owes_run_end: bool = False
-    """The run ends without its agent's code: a worker has to call the `run_end` hooks afterwards."""
+    """Whether a follow-up has to call the `run_end` hooks, because the run ends without its agent's code."""
     parent_run_id: RunId | None = None
-    """The run that is told when this one ends or rests."""
+    """The parent run, which gets a report when this run ends or suspends."""
     pause: NewPause | None = None
-    """A plugin's pause, which the commit writes unless the run has a pause request already."""
+    """A plugin's pause, which is written unless the run has a pause request already."""
 
     @property
     def is_progress(self) -> bool:
-        """Whether anything has become of the run. That calls were handed to their tools, perhaps once
-        more, is nothing yet: whatever takes its worker along each time must not count as getting on."""
+        """Whether the run has made progress. Marking calls as begun is none, because a call that crashes
+        its worker each time would count as progress."""
         only_marks = self.calls and all(call.status is CallStatus.RUNNING for call in self.calls)
         return not (
             only_marks
@@ -79,31 +79,29 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
-    """It is durable. What others have put before the run, and still do for it, as of that instant."""
+    """The commit is durable. Has the run's pending inputs and open tasks as of the commit."""
 
     unread_inputs: int = 0
     open_tasks: int = 0
     rolled_back: RolledBack | None = None
-    """The run has ended, and was taken out of the conversation in the same commit."""
+    """Set if the run ended and the same commit took its messages out of the conversation."""
     is_paused: bool = False
-    """The run's row has a pause request."""
+    """Whether the run's row has a pause request."""
     pause_requested: PauseRequested | None = None
-    """This commit has written that request for a plugin."""
+    """The pause request, if this commit wrote it for a plugin."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedConcurrently:
-    """Nothing was written: the run was about to wait for a ticket that has been decided by now, or to take
-    one back."""
+    """Nothing was written: a ticket that the run would wait for, or void, was decided meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputOrTasksPending:
-    """Nothing was written: the run was about to end by itself, to wait for its tasks or to pause, and may
-    not.
+    """Nothing was written: the run may not finish, wait for its tasks or pause now.
 
-    Something waits to be read, or tasks still run, or there are none left to wait for, or the pause
-    request was removed.
+    It has pending inputs, or its tasks still run, or none is left to wait for, or the pause request was
+    removed.
     """
 
     unread_inputs: int
@@ -129,10 +127,10 @@ def materialize_output(
     step_count: int,
     input_message_count: int = 0,
 ) -> OutputRanges:
-    """What of `log` this run has produced, with new messages stamped as its own.
+    """The run's output, and `log` with the new messages stamped with run and step.
 
-    `log` is the whole log or just its new end: what `previous` already names is carried over, so the
-    answer is the same. Existing stamps are never touched; internal messages aren't output.
+    `log` is the whole log or only its new end; both give the same output, because `previous` is carried
+    over. Existing stamps don't change, and internal messages aren't output.
     """
     start = _output_start(log, run_id, input, input_message_count)
     step_index = step_count - 1 if step_count > 0 else None

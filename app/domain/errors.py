@@ -1,31 +1,31 @@
-"""Everything that can go wrong, as one tree.
+"""The exceptions of the application, as one tree.
 
 HoldfastError
-├── Refusal                 a command or query that is answered with "no"; nothing was changed
+├── Refusal                 a refused command or query; nothing was changed
 │   ├── Invalid             the request can't be understood or breaks a schema
-│   ├── Unreadable          the body isn't what its kind says
-│   ├── BadCursor           a cursor or last-event-id that isn't one
-│   ├── Unauthenticated     nobody knows who is asking
+│   ├── Unreadable          the body doesn't match its content type
+│   ├── BadCursor           an invalid cursor or last-event-id
+│   ├── Unauthenticated     the caller is unknown
 │   ├── Forbidden           known, but not allowed
-│   ├── NotFound            doesn't exist, or belongs to somebody else: the same answer
-│   ├── Conflict            true as a request, but not in this state
-│   ├── Gone                was there once
+│   ├── NotFound            doesn't exist, or belongs to another tenant: the same answer
+│   ├── Conflict            a valid request, but not in this state
+│   ├── Gone                existed once
 │   ├── DigestMismatch      the caller quoted something that has changed
-│   ├── TooLarge            over a bound
-│   ├── UnsupportedMedia    a body of a kind that isn't read
-│   ├── TooMany             over a limit that passes
-│   └── Unavailable         not now
-├── AnsweredBefore          the request is a repetition: this is its first answer
+│   ├── TooLarge            over a size limit
+│   ├── UnsupportedMedia    a content type that isn't supported
+│   ├── TooMany             over a temporary limit
+│   └── Unavailable         temporarily not possible
+├── AlreadyAnswered         a repeated request, with its first answer
 ├── ConfigurationError      settings, agents or tools that can't work; found at start
 ├── DatabaseUnusable        unreachable, too old or not migrated
-├── DatabaseAway            something passes, and the same may work in a moment
+├── DatabaseUnavailable     a temporary failure; the same statement may work soon
 │   └── DatabaseBusy        all connections are in use
-├── InferenceFailed         a model didn't answer
-├── StateError              a key, an update or a stored value that the state can't take
-├── PluginFailed            a plugin's hook raised, or asked for what its phase doesn't offer
-├── EventTimedOut           the event that a tool waited for did not come in time
-├── EventWaitInvalid        a tool waits for what no signal could answer
-├── OutputOverflow          a tool shows more than can be saved, and doesn't wait
+├── InferenceFailed         a model call failed
+├── StateError              the state refuses a key, an update or a stored value
+├── PluginFailed            a plugin's hook raised, or made a request that its phase doesn't accept
+├── EventTimedOut           the event of `wait_for` did not come in time
+├── EventWaitInvalid        a `wait_for` that no signal could answer
+├── OutputOverflow          a tool shows output faster than it can be saved, and doesn't wait
 └── OwnershipLost           this worker no longer owns the run: stop, write nothing
 """
 
@@ -37,11 +37,11 @@ from app.domain.idempotency import KeptAnswer
 
 
 class HoldfastError(Exception):
-    """Root of the tree; never raised itself."""
+    """Root of the tree; only its subclasses are raised."""
 
 
 class Refusal(HoldfastError):
-    """An answer of "no" with a stable code, a sentence that says what to do, and facts for programs."""
+    """A refusal with a stable code, a sentence that says what to do, and facts for programs."""
 
     def __init__(self, code: str, detail: str, **facts: Any) -> None:
         super().__init__(f"{code}: {detail}")
@@ -103,7 +103,7 @@ class Unavailable(Refusal):
 
 
 class AlreadyAnswered(HoldfastError):
-    """A request under this key had its effect before; nothing was changed now."""
+    """A request with this idempotency key took effect before; nothing was changed now."""
 
     def __init__(self, answer: KeptAnswer) -> None:
         super().__init__(f"answered before, with status {answer.status}")
@@ -111,7 +111,7 @@ class AlreadyAnswered(HoldfastError):
 
 
 class ConfigurationError(HoldfastError):
-    """A file or setting that can't work: the message names the place, the key and the remedy."""
+    """An invalid file or setting: the message names the place, the key and the remedy."""
 
 
 class DatabaseUnusable(HoldfastError):
@@ -119,11 +119,11 @@ class DatabaseUnusable(HoldfastError):
 
 
 class UnavailableReason(StrEnum):
-    """Why a database can't be used for now; part of what clients, probes and metrics are told."""
+    """Why the database is unavailable, as clients, probes and metrics show it."""
 
     UNREACHABLE = "unreachable"
     SILENT = "silent"
-    """It took the statement, and never answered."""
+    """It accepted the statement and didn't answer in time."""
     BUSY = "busy"
     """All connections of this process are in use."""
     TOO_MANY_CONNECTIONS = "too_many_connections"
@@ -131,12 +131,12 @@ class UnavailableReason(StrEnum):
     DISK_FULL = "disk_full"
     OUT_OF_RESOURCES = "out_of_resources"
     LOCKED = "locked"
-    """Somebody else holds what the statement needs, or had to be given way to."""
+    """Another transaction holds a needed lock, or won a deadlock."""
     TOO_SLOW = "too_slow"
 
 
 class DatabaseUnavailable(HoldfastError):
-    """The database didn't answer; nothing is known of the statement but that it may be tried again."""
+    """The database didn't answer. The statement may have taken effect, and may be tried again."""
 
     def __init__(
         self, detail: str = "", reason: UnavailableReason = UnavailableReason.UNREACHABLE
@@ -146,14 +146,14 @@ class DatabaseUnavailable(HoldfastError):
 
 
 class DatabaseBusy(DatabaseUnavailable):
-    """No connection got free in time; nothing was asked of the database."""
+    """No connection became free in time; no statement was sent."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail, UnavailableReason.BUSY)
 
 
 class EventTimedOut(HoldfastError):
-    """The event that a tool waited for did not come in time. The tool may catch this and go on."""
+    """The event that a tool waited for did not come in time. The tool may catch this and continue."""
 
 
 class EventWaitInvalid(HoldfastError):
@@ -163,13 +163,13 @@ class EventWaitInvalid(HoldfastError):
 class OutputOverflow(HoldfastError):
     def __init__(self) -> None:
         super().__init__(
-            "the call shows more than can be saved at the moment: its tasks should `await ctx.room()` "
-            "between pieces"
+            "the call shows more output than can be saved at the moment: its asyncio tasks should "
+            "`await ctx.wait_for_capacity()` between pieces"
         )
 
 
 class OwnershipLost(HoldfastError):
-    """Another worker owns the run now. Whoever catches this drops what it has and writes nothing."""
+    """Another worker owns the run. A handler must discard its work and write nothing."""
 
 
 class InferenceFailed(HoldfastError):
@@ -190,7 +190,7 @@ class StateError(HoldfastError):
 
 
 class PluginFailed(HoldfastError):
-    """A plugin broke: its run ends with this as its error."""
+    """A plugin failed: its run ends with this error."""
 
     def __init__(self, plugin: str, phase: str, detail: str) -> None:
         super().__init__(f"plugin {plugin!r} failed in phase {phase!r}: {detail}")

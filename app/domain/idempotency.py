@@ -1,11 +1,11 @@
-"""Idempotency: what a client sends under one key is one request, with one effect and one answer."""
+"""Idempotency: requests with the same key count as one, with one effect and one answer."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyKey:
-    """A client's name for one request to one route; the fingerprint tells whether it is the same one."""
+    """A client's key for one request to one route. The fingerprint shows whether a request is the same."""
 
     route: str
     key: str
@@ -14,7 +14,7 @@ class IdempotencyKey:
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
-    """An answer as it was given the first time."""
+    """The stored answer to the first request."""
 
     status: int
     body: str

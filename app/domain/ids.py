@@ -1,4 +1,4 @@
-"""Identifiers: one type per noun, so that a checker sees when two are mixed up."""
+"""Identifiers: one type per noun, so that the type checker finds mixed-up ids."""
 
 import re
 from typing import NewType
@@ -9,11 +9,11 @@ RunId = NewType("RunId", str)
 MessageId = NewType("MessageId", str)
 InputId = NewType("InputId", str)
 TicketKey = NewType("TicketKey", str)
-"""A ticket's own id, unique in its tenant; `ticket_id` is its name within the run."""
+"""A ticket's id, unique in its tenant. On the wire `ticket_id` is its name within the run."""
 RuleId = NewType("RuleId", str)
 CallId = NewType("CallId", str)
 TaskId = NewType("TaskId", str)
-"""A UUID behind `TASK_PREFIX`, so that a model sees what it is."""
+"""`TASK_PREFIX` and a UUID, so that a model sees that it is a task."""
 AgentId = NewType("AgentId", str)
 AgentVersion = NewType("AgentVersion", str)
 WorkerId = NewType("WorkerId", str)

@@ -1,4 +1,4 @@
-"""JSON as a type, its canonical form, and the characters that no store can keep."""
+"""JSON as a type, its canonical form, and its storable form."""
 
 import hashlib
 import json
@@ -12,22 +12,22 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_cir
 
 
 def compact(value: Any) -> str:
-    """The shortest text of a value; what is sent and stored."""
+    """The shortest JSON text of a value, as it is sent and stored."""
     return _encoder.encode(value)
 
 
 def canonical(value: Any) -> str:
-    """One text per value, whatever order its keys came in."""
+    """One JSON text per value, for any order of its keys."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
 
 
 def digest(value: Any) -> str:
-    """A name for a value's content, to quote it without repeating it."""
+    """A hash of a value's canonical text."""
     return "sha256:" + hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
 def is_unicode(text: str) -> bool:
-    """Whether it has no half of a surrogate pair, which UTF-8 can't encode."""
+    """Whether UTF-8 can encode the text: it has no lone surrogates."""
     if text.isascii():
         return True
     try:
@@ -38,7 +38,7 @@ def is_unicode(text: str) -> bool:
 
 
 def storable_text(text: str) -> str:
-    """Text without U+0000 and lone surrogates, which Postgres can't keep; each becomes U+FFFD."""
+    """The text with U+FFFD for each U+0000 and lone surrogate, which Postgres can't store."""
     if text.isascii():
         return text.replace("\0", "\ufffd") if "\0" in text else text
     return (
@@ -47,7 +47,7 @@ def storable_text(text: str) -> str:
 
 
 def storable(value: Any) -> Any:
-    """The same value with every string in it storable."""
+    """The value with every string made storable."""
     if isinstance(value, str):
         return storable_text(value)
     if isinstance(value, Mapping):
@@ -58,5 +58,5 @@ def storable(value: Any) -> Any:
 
 
 def as_object(value: Any) -> dict[str, Any] | None:
-    """The value when it is a JSON object, otherwise nothing."""
+    """The value if it is a JSON object, else None."""
     return cast(dict[str, Any], value) if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""Principals: on whose behalf a command or query runs, and what it may do."""
+"""Principals: the caller of a command or query, and its scopes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,7 +17,7 @@ class Scope(StrEnum):
 
 DEFAULT_TENANT = Tenant("default")
 ALL_TENANTS = Tenant("*")
-"""Owner of what every tenant may see: agents that came from a file."""
+"""The tenant of rows that all tenants see: agents that came from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Principal:
     tenant: Tenant
     subject: str
     scopes: frozenset[str]
-    """Ours, and those that an installation has made up for its approvers."""
+    """Holdfast's scopes, and an installation's own scopes for its approvers."""
 
     @property
     def is_admin(self) -> bool:

@@ -1,4 +1,4 @@
-"""Redaction: known secrets in text that this server didn't write, such as the text of an exception."""
+"""Redaction: removes known secrets from text, such as that of an exception."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 
 PLACEHOLDER = "[secret]"
 MIN_CHARACTERS = 6
-"""A shorter value stands in ordinary text as well. It is no secret worth the name."""
+"""A shorter value isn't treated as a secret, because it also appears in ordinary text."""
 
 _COMMON = frozenset(
     {"changeme", "default", "example", "holdfast", "localhost", "password", "postgres", "secret"}
@@ -26,7 +26,7 @@ class Redact(Protocol):
 
 
 def unredacted(text: str, /) -> str:
-    """Where no secrets are known."""
+    """The text as it is, where no secrets are known."""
     return text
 
 
@@ -53,7 +53,7 @@ def _is_secret(value: str) -> bool:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """A secret as it may stand in text."""
+    """The forms in which a secret may appear in text."""
     for text in (secret, secret.strip(), *_long_lines(secret)):
         yield text
         yield json.dumps(text)[1:-1]
@@ -66,16 +66,16 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _long_lines(secret: str) -> list[str]:
-    """Of a key in several lines each may be shown alone."""
+    """The long lines of a secret with several lines: each may appear alone."""
     lines = secret.splitlines()
     return [line for line in lines if len(line) >= _MIN_LINE] if len(lines) > 1 else []
 
 
 def _in_base64(secret: bytes) -> Iterator[str]:
-    """The characters that don't depend on what stands around it, at each of the three offsets."""
+    """The base64 characters that don't depend on the text around the secret, at each of three offsets."""
     for offset in range(3):
         encoded = b64encode(b"\0" * offset + secret).decode().rstrip("=")
-        # Bits of a neighbour are in the first characters, and in the last where a group isn't full.
+        # The first characters have bits of the text before; so has the last one if its group isn't full.
         first = (0, 2, 3)[offset]
         last = len(encoded) - (0 if (offset + len(secret)) % 3 == 0 else 1)
         part = encoded[first:last]

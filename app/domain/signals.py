@@ -2,8 +2,8 @@
 
     delivering ──► answered | kept        kept ──► answered
 
-A signal is durable before it answers anything. Each ticket is answered in a transaction of its own; what
-a crash leaves undone is completed by another process.
+A signal is durable before it answers a ticket. Each ticket is answered in its own transaction. After a
+crash another process completes the delivery.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,15 +21,15 @@ MAX_KEY_CHARACTERS = 500
 MAX_ID_CHARACTERS = 200
 MAX_PAYLOAD_BYTES = 262_144
 MAX_KEPT_PER_KEY = 100
-"""Signals of one name and key that are kept at once."""
+"""The most kept signals of one name and key."""
 MAX_WAIT_SECONDS = 10 * 366 * 86_400.0
 
 DECISION_ID_PREFIX = "signal:"
-"""What the id of a decision begins with that a signal has made."""
+"""Prefix of the ids of decisions that a signal made."""
 
 
 class SignalStatus(StrEnum):
-    """`delivering` has tickets to answer, `kept` waits for a ticket, `answered` has answered at least one."""
+    """`delivering` has tickets to answer, `kept` waits for a ticket, `answered` answered at least one."""
 
     DELIVERING = "delivering"
     KEPT = "kept"
@@ -37,7 +37,7 @@ class SignalStatus(StrEnum):
 
 
 class SignalOutcome(StrEnum):
-    """What came of a signal at one ticket."""
+    """The result of a signal at one ticket."""
 
     PENDING = "pending"
     ANSWERED = "answered"
@@ -53,22 +53,24 @@ def _is_text(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventWait:
-    """What a call waits for. `number` counts the waits of one call for the same name and key, from 0."""
+    """The event that a call waits for. `number` counts one call's waits for the same name and key, from 0."""
 
     name: str
     key: str
     number: int = 0
     timeout: float | None = None
-    """Seconds until the ticket expires; None: it doesn't."""
+    """Seconds until the ticket expires; None for never."""
 
     def __post_init__(self) -> None:
-        """Refuse what no signal could answer."""
-        for what, text, longest in (
+        """Raise for a wait that no signal could answer."""
+        for field_name, text, max_characters in (
             ("name", self.name, MAX_NAME_CHARACTERS),
             ("key", self.key, MAX_KEY_CHARACTERS),
         ):
-            if not _is_text(text) or not 0 < len(text) <= longest:
-                raise EventWaitInvalid(f"the {what} of an event has 1 to {longest} characters")
+            if not _is_text(text) or not 0 < len(text) <= max_characters:
+                raise EventWaitInvalid(
+                    f"the {field_name} of an event has 1 to {max_characters} characters"
+                )
         if self.timeout is not None and not 0 < self.timeout <= MAX_WAIT_SECONDS:
             raise EventWaitInvalid(
                 f"timeout must be a number of seconds above 0, and at most {MAX_WAIT_SECONDS:.0f}"
@@ -77,7 +79,7 @@ class EventWait:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedEvent:
-    """A payload that has come for a call."""
+    """The payload of an event that a call waited for."""
 
     payload: Json
 
@@ -87,12 +89,12 @@ def event_wait_from_json(raw: Mapping[str, Any]) -> EventWait:
 
 
 def wait_message(wait: EventWait) -> str:
-    """What the log and the ticket say of a call that waits."""
+    """The message of a waiting call, in the log and on its ticket."""
     return f"Waits for the event {wait.name!r} with the key {wait.key!r}"
 
 
 def timeout_message(name: str, key: str) -> str:
-    """What a tool, or the model, reads when the event did not come."""
+    """The message for the tool or the model if the event did not come."""
     return f"The event {name!r} with the key {key!r} did not come in time"
 
 
@@ -118,7 +120,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalTicket:
-    """A ticket that a signal has met, and what came of it. `problem` says why a payload doesn't fit."""
+    """A ticket that a signal was delivered to, and the result. `problem` says why a payload doesn't fit."""
 
     ticket: TicketKey
     run_id: RunId
@@ -135,13 +137,13 @@ class StoredSignal:
     kept_until: datetime
     created_at: datetime
     tickets: tuple[SignalTicket, ...] = ()
-    """Those that waited when the signal was sent."""
+    """The tickets that waited when the signal was sent."""
     answer: SignalStatus | None = None
-    """What the sender was told; it stays the same when a later ticket takes a kept signal."""
+    """The status in the sender's response; it stays when a later ticket takes a kept signal."""
 
 
 def status_of_delivery(tickets: Sequence[SignalTicket]) -> SignalStatus:
-    """What a signal has come to at the tickets that it was sent to."""
+    """The signal's status after its delivery to these tickets."""
     outcomes = {each.outcome for each in tickets}
     if SignalOutcome.PENDING in outcomes:
         return SignalStatus.DELIVERING
@@ -152,7 +154,7 @@ def status_of_delivery(tickets: Sequence[SignalTicket]) -> SignalStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverSignal:
-    """A queued job: complete a signal that was sent."""
+    """A queued job: complete the delivery of a signal."""
 
     tenant: Tenant
     id: str
@@ -160,7 +162,7 @@ class DeliverSignal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchWait:
-    """A queued job: let a ticket take the oldest kept signal that fits it."""
+    """A queued job: answer a ticket with the oldest kept signal that fits it."""
 
     tenant: Tenant
     run_id: RunId

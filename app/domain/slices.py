@@ -1,4 +1,4 @@
-"""Slices of lists, which are read in parts."""
+"""Slices: one page of a longer list."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ T = TypeVar("T", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Slice(Sequence[T]):
-    """Some items of a list in its order, and whether more follow them."""
+    """Consecutive items of a list, and whether more follow."""
 
     items: tuple[T, ...]
     has_more: bool

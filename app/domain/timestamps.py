@@ -1,17 +1,17 @@
-"""How a moment is written on the wire, and stretches of time."""
+"""The wire format of timestamps, and periods."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 
 def format_timestamp(at: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds, as every timestamp is shown."""
+    """RFC 3339 in UTC with milliseconds, as all timestamps on the wire."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From a moment on, until right before another."""
+    """A range of time; `begin` is inclusive, `end` exclusive."""
 
     begin: datetime | None
     end: datetime

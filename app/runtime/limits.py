@@ -65,7 +65,7 @@ async def new_limit_ticket(run: ActiveRun, limit: Limit) -> Ticket:
         limit,
         run.usage_meter.limits,
         run.used,
-        key=TicketKey(new_id()),
+        id=TicketKey(new_id()),
         agent_id=run.agent.spec.id,
         step_index=run.step_index,
         taken=await run.answers.names_used(),

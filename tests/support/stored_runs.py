@@ -188,11 +188,11 @@ def ticket_of(run: NewRun, name: str = "ticket-1") -> Ticket:
     return ticket_for(
         call_of(run, CallStatus.SUSPENDED),
         SuspensionRequest("May I?"),
-        key=TicketKey(new_id()),
+        id=TicketKey(new_id()),
         run_id=run.id,
         thread_id=run.thread_id,
         agent_id=run.agent_id,
-        ticket_id=name,
+        name=name,
         kind=TicketKind.APPROVAL,
         at=_CLOCK.now(),
     )

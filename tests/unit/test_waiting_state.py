@@ -39,11 +39,11 @@ def ticket_of(state: CallState, suspension: SuspensionRequest) -> Ticket:
     return ticket_for(
         state,
         suspension,
-        key=TicketKey(f"key of {state.call.id}"),
+        id=TicketKey(f"key of {state.call.id}"),
         run_id=RunId("run-1"),
         thread_id=ThreadId("thread-1"),
         agent_id=AgentId("clerk"),
-        ticket_id=ticket_name(suspension, state.call.id),
+        name=ticket_name(suspension, state.call.id),
         kind=TicketKind.APPROVAL,
         at=AT,
     )

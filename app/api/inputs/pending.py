@@ -64,7 +64,7 @@ async def list_inputs(
         return Page[PendingInputOut].of(
             waiting,
             show=pending_input_out,
-            cursor=lambda each: cursors.encode_pair(query, (each.place, each.position)),
+            cursor=lambda each: cursors.encode_pair(query, (each.run_position, each.position)),
         )
     place = cursors.decode(query, cursor)
     past = await pending_inputs.list_past_inputs(

@@ -1,6 +1,6 @@
-"""Backends as facts: how a run at one may stand, and what comes out of it.
+"""The status and output of a run at a backend.
 
-A backend is whoever executes a run: our own loop, or a remote agent.
+A backend executes runs: it is the loop of this server, or a remote agent.
 """
 
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ from app.domain.runs.terminations import (
 )
 from app.domain.tickets.decisions import Action
 
-# --- how a run at a backend stands ----------------------------------------------------------------
+# --- status ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """It has come to its end by itself; the termination says how."""
+    """The run has ended; the termination says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class WaitingAuth:
 
 @dataclass(frozen=True, slots=True)
 class BackendSuspended:
-    """It waits for something that is neither input nor a login."""
+    """The run waits for something that is neither input nor a login."""
 
     message: str | None = None
 
@@ -99,7 +99,7 @@ def _with_message(word: str, message: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PersistedStatus:
-    """How a backend's status is kept: of the run, its one-line reason, and the label of its result."""
+    """A backend's status as it is stored: the run's status, a one-line reason, and the result's label."""
 
     status: RunStatus
     reason: str
@@ -107,7 +107,7 @@ class PersistedStatus:
 
 
 def persisted_status(status: BackendStatus, termination: Termination) -> PersistedStatus:
-    """The termination counts for what has completed; every other status speaks for itself."""
+    """The stored form of a status. Only `Completed` takes its reason from the termination."""
     match status:
         case Completed():
             return PersistedStatus(RunStatus.DONE, status_reason(termination), RunStatus.DONE.value)
@@ -146,12 +146,12 @@ def status_of_termination(termination: Termination | None) -> BackendStatus:
             assert_never(termination)
 
 
-# --- what comes out of it -------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """Something that a run has made beside its answer. Content that isn't text is JSON, or base64."""
+    """A result of a run besides its answer. Content that isn't text is JSON or base64."""
 
     content: Json
     id: str | None = None
@@ -174,15 +174,15 @@ class BackendOutput:
 
 
 REMOTE_QUESTION = "remote_question"
-"""In a ticket's evidence: what the remote calls that which it asks."""
+"""Key in a ticket's evidence: the question's name at the remote."""
 NO_OUTPUT = BackendOutput()
 OUTPUT_KEY = "__runtime_backend_output"
-"""Under which the state of a run keeps what its backend has made."""
+"""Key of the backend's output in a run's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteQuestion:
-    """One of several things that a remote waits for, under its own name there."""
+    """One of several questions of a remote, with its name there."""
 
     name: str
     message: str
@@ -195,10 +195,9 @@ class RemoteQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendResult:
-    """Where a backend's turn has ended. `binding` is what a later turn needs to find the same remote.
+    """The end of a backend's turn. `binding` lets a later turn find the same remote run.
 
-    One that waits asks what its status says, unless it has `questions` of its own: then those are all
-    that are open there.
+    If the remote waits, `questions` are its open questions; without them the status has the only one.
     """
 
     status: BackendStatus

@@ -1,4 +1,4 @@
-"""What a backend can do, and what a request needs of it; a lack is known before anything is written."""
+"""What a backend supports and what a request needs. A lack is found before anything is written."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Cancellation(StrEnum):
 
 
 class Continuation(StrEnum):
-    """Where what a run continues from is kept; with none, a run has one turn."""
+    """Where the state for further turns is kept; with `none` a run has one turn."""
 
     NONE = "none"
     IN_PROCESS_STATE = "in_process_state"
@@ -36,7 +36,7 @@ class Continuation(StrEnum):
 
 
 class Waits(StrEnum):
-    """What a run may come to wait for."""
+    """What a run may wait for."""
 
     NONE = "none"
     INPUT = "input"
@@ -45,7 +45,7 @@ class Waits(StrEnum):
 
 
 class Transcript(StrEnum):
-    """How much of the conversation the executing side is given."""
+    """How much of the conversation the backend gets."""
 
     FULL = "full_transcript"
     INCREMENTAL_USER_MESSAGES = "incremental_user_messages_with_remote_state"
@@ -59,7 +59,7 @@ class OutputKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a backend declares; whatever it doesn't is refused before a run is there."""
+    """What a backend supports. A request that needs more is refused before a run is created."""
 
     cancellation: Cancellation = Cancellation.NONE
     decisions: bool = False
@@ -67,7 +67,7 @@ class Capabilities:
     frontend_tools: bool = False
     limits: bool = False
     pause: bool = False
-    """A run that executes can be suspended at a step border."""
+    """An executing run can be suspended at a step border."""
     continuation: Continuation = Continuation.NONE
     waits: Waits = Waits.NONE
     transcript: Transcript = Transcript.SINGLE_PROMPT
@@ -91,7 +91,7 @@ REMOTE_STATELESS_TEXT = Capabilities()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootNeeds:
-    """What a request asks of whoever executes its run."""
+    """What a request needs of the backend."""
 
     decisions: bool = False
     overrides: bool = False
@@ -103,13 +103,13 @@ class RootNeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegateNeeds:
-    """What an agent asks of another one that it gives work to."""
+    """What an agent needs of its delegate's backend."""
 
     continuation: bool = False
 
 
 def unsupported_root_features(offered: Capabilities, needs: RootNeeds) -> list[str]:
-    """Names of what a request needs and isn't offered, always in the same order."""
+    """Names of the features that a request needs and the backend lacks, always in the same order."""
     lacks = {
         "decisions": needs.decisions and not offered.decisions,
         "overrides": needs.overrides and not offered.overrides,
@@ -122,7 +122,7 @@ def unsupported_root_features(offered: Capabilities, needs: RootNeeds) -> list[s
 
 
 def unsupported_delegate_features(offered: Capabilities, needs: DelegateNeeds) -> list[str]:
-    """Names of what a child run needs and isn't offered."""
+    """Names of the features that a child run needs and the backend lacks."""
     lacks_turns = needs.continuation and offered.continuation is Continuation.NONE
     return ["continuation"] if lacks_turns else []
 

@@ -1,4 +1,4 @@
-"""Endpoints: where an agent lives that somebody else executes, as data of its spec."""
+"""Endpoints: the address of a remote agent, as part of its spec."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,16 +12,16 @@ DEFAULT_TIMEOUT_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """`backend` names who knows how to talk to it; `options` are that backend's own.
+    """`backend` names the protocol; `options` belong to that backend.
 
-    A secret is never part of a spec: `auth_env` names the environment variable that has the bearer
-    token. `timeout` bounds one turn of the remote agent, in seconds.
+    A spec never has a secret: `auth_env` names the environment variable with the bearer token. `timeout`
+    limits one turn of the remote agent, in seconds.
     """
 
     backend: str
     url: str
     target: str | None = None
-    """Which agent there, where one address has several."""
+    """The name of the agent there, if one address serves several."""
     auth_env: str | None = None
     timeout: float = DEFAULT_TIMEOUT_SECONDS
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))

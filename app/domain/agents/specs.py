@@ -1,4 +1,4 @@
-"""AgentSpecs: what an agent is, as data that can be stored, compared and resolved later."""
+"""AgentSpecs: the definition of an agent, as data that can be stored, compared and resolved later."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -34,8 +34,8 @@ class ToolExecution(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:
-    """What an agent may do with its delegates: how deep a tree may grow below the first run, how many
-    children a run may have, and whether a child is kept once its answer is."""
+    """Limits for an agent's delegates: the depth of the tree below the first run, the children of one run,
+    and whether a child run is kept after its result."""
 
     max_depth: int = 4
     max_children: int = 16
@@ -44,11 +44,11 @@ class Delegation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """One agent. `approval` names the tools whose calls become tickets.
+    """One agent. `approval` names the tools whose calls need approval.
 
-    `background` names tools whose calls go on as tasks of their own while the run does; `handoffs` the
-    agents that this one may give its run to. `plugins` are in their order, each with its configuration.
-    An agent with an `endpoint` is executed there, by means of its own; it has no model here.
+    `background` names the tools whose calls become background tasks, `handoffs` the agents that may take
+    over its runs. `plugins` are in their order, each with its configuration. An agent with an `endpoint` is
+    executed there and has no model here.
     """
 
     id: AgentId
@@ -65,16 +65,16 @@ class AgentSpec:
     retry: RetryPolicy = RetryPolicy()
     plugins: Mapping[str, JsonObject] = field(default_factory=dict)
     approvers: Mapping[str, ApproverRule] = field(default_factory=dict)
-    """Who may let calls of a tool pass, where not everybody may."""
+    """Who may approve calls of a tool, by tool; without an entry every decider may."""
     ticket_expires_in: float | None = None
     on_expiry: OnExpiry = OnExpiry.REJECT
     endpoint: Endpoint | None = None
     delegates: tuple[AgentId, ...] = ()
-    """Agents that this one may give work to, as runs of their own."""
+    """Agents that this one may start as child runs."""
     delegation: Delegation = Delegation()
 
     def ticket_terms(self, tool: str, policy: Mapping[str, Any]) -> TicketTerms:
-        """The terms of a ticket about this tool; what its run was started with comes first."""
+        """The terms of a ticket about this tool; the ticket policy of the run's start comes first."""
         on_expiry = policy.get("on_expiry")
         return TicketTerms(
             expires_in=policy.get("expires_in") or self.ticket_expires_in,
@@ -84,14 +84,14 @@ class AgentSpec:
 
     @property
     def version(self) -> AgentVersion:
-        """Changes with anything that changes how the agent behaves."""
+        """A digest of everything that determines the agent's behaviour."""
         return AgentVersion(digest(agent_to_json(self)))
 
 
 def agent_to_json(spec: AgentSpec) -> dict[str, Any]:
-    """What isn't at its default: a key that is new in a later version changes no older agent.
+    """The fields without their default values, so a new field in a later version keeps old digests.
 
-    Plugins are a list, because their order counts and that of an object's keys is lost.
+    Plugins are a list, because their order counts and JSON objects have none.
     """
     body = {
         each.name: value
@@ -114,7 +114,7 @@ def agent_to_json(spec: AgentSpec) -> dict[str, Any]:
 
 
 def agent_from_json(raw: JsonObject) -> AgentSpec:
-    """The spec that was stored. A key that this version doesn't know can't be honoured."""
+    """The stored spec. Unknown keys raise, because this version can't honour them."""
     known = AgentSpec.__dataclass_fields__
     unknown = sorted(set(raw) - set(known))
     if unknown:

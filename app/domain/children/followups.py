@@ -117,9 +117,9 @@ def retry_delay(tries: int) -> float:
     return _grown(FIRST_RETRY_SECONDS, tries - 1, MAX_RETRY_SECONDS)
 
 
-def poll_delay(looks: int) -> float:
+def poll_delay(polls: int) -> float:
     """Between two looks at something that has to happen first."""
-    return _grown(FIRST_POLL_SECONDS, looks, MAX_POLL_SECONDS)
+    return _grown(FIRST_POLL_SECONDS, polls, MAX_POLL_SECONDS)
 
 
 def _grown(first: float, times: int, longest: float) -> float:

@@ -1,7 +1,7 @@
-"""Deltas that have been logged, put together again once nobody waits for each of them.
+"""Merges adjacent deltas of the event log, once no live reader needs each of them.
 
-Only neighbours are joined: whatever stands between two deltas keeps its place, so the stretches that
-the joined ones stand for never overlap, and a number at the end of one still means all up to there.
+Only neighbours are merged, so an event between two deltas keeps its position. The sequence ranges of merged
+deltas never overlap, and the last number of a range still works as a resume position.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _TEXT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedDelta:
-    """A delta of a run, under the last of the numbers that it stands for."""
+    """A delta of a run, with the range of sequence numbers that it covers."""
 
     from_seq: int
     seq: int
@@ -34,33 +34,33 @@ class LoggedDelta:
 
 
 def merge_logged_deltas(deltas: Iterable[LoggedDelta]) -> list[LoggedDelta]:
-    """Those of several neighbours that became one, in order; what stays alone isn't among them."""
-    made: list[LoggedDelta] = []
+    """The merged deltas in order. A delta without a neighbour to merge with isn't among them."""
+    merged: list[LoggedDelta] = []
     group: list[LoggedDelta] = []
     length = 0
     for delta in deltas:
         if group and not (
             _continues(group[-1], delta) and length + len(delta.text) <= MAX_DELTA_BYTES
         ):
-            made += _as_one(group)
+            merged += _merged(group)
             group, length = [], 0
         group.append(delta)
         length += len(delta.text)
-    return made + _as_one(group)
+    return merged + _merged(group)
 
 
 def _continues(last: LoggedDelta, delta: LoggedDelta) -> bool:
-    return delta.from_seq == last.seq + 1 and _message(delta) == _message(last)
+    return delta.from_seq == last.seq + 1 and _target(delta) == _target(last)
 
 
-def _message(delta: LoggedDelta) -> tuple[object, ...]:
-    """What a delta is a piece of."""
+def _target(delta: LoggedDelta) -> tuple[object, ...]:
+    """What the delta is a part of: its step, type and other fields."""
     text = _TEXT[delta.event_type]
-    rest = sorted((key, str(value)) for key, value in delta.fields.items() if key != text)
-    return delta.step, delta.event_type, rest
+    others = sorted((key, str(value)) for key, value in delta.fields.items() if key != text)
+    return delta.step, delta.event_type, others
 
 
-def _as_one(group: list[LoggedDelta]) -> list[LoggedDelta]:
+def _merged(group: list[LoggedDelta]) -> list[LoggedDelta]:
     if len(group) < 2:
         return []
     last = group[-1]

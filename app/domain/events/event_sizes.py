@@ -1,4 +1,4 @@
-"""How much an event holds, and adjacent deltas made one for as long as that one isn't too large."""
+"""The size of an event, and the merging of adjacent deltas up to a size limit."""
 
 from app.domain.events.agent_events import AgentEvent
 from app.domain.events.step_events import ReasoningDelta, TextDelta
@@ -11,11 +11,11 @@ from app.domain.events.tool_call_events import (
 from app.domain.json_values import compact
 
 MAX_DELTA_BYTES = 65_536
-"""Characters of a delta that others are joined to: clients' parsers bound what an event may hold."""
+"""Most characters of a merged delta, because clients' parsers limit the size of an event."""
 
 
 def size_of(event: AgentEvent) -> int:
-    """Bytes that an event holds, of those that a model or a tool may make as long and as many as it likes."""
+    """Bytes of the text of an event whose length the model or a tool decides; 0 for other events."""
     match event:
         case TextDelta() | ReasoningDelta() | ToolCallStreamDelta():
             return _bytes_of(event.delta)
@@ -34,7 +34,7 @@ def _bytes_of(text: str) -> int:
 
 
 def merge_deltas(first: AgentEvent, second: AgentEvent) -> AgentEvent | None:
-    """Two adjacent deltas of one message as one, or nothing when they aren't that, or too long."""
+    """Two adjacent deltas of one message as one; None if they are something else or too long."""
     match first, second:
         case TextDelta(a), TextDelta(b) if _is_short(a, b):
             return TextDelta(a + b)

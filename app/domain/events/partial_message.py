@@ -1,4 +1,4 @@
-"""The message that is being said: put together from its events, before it is in the log."""
+"""The message that is being streamed, assembled from its events before it is in the log."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from app.domain.json_values import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class PartialMessage:
-    """What has been said of a message that isn't in the log yet."""
+    """The streamed part of a message that isn't in the log yet."""
 
     text: str = ""
     calls: tuple[JsonObject, ...] = ()
@@ -28,7 +28,7 @@ class _PartialCall:
 
 
 def partial_message_of(events: Iterable[tuple[str, JsonObject]]) -> PartialMessage:
-    """The open message, from the events of the open step: type and fields of each."""
+    """The open message, from the types and fields of the open step's events."""
     text: list[str] = []
     calls: dict[str, _PartialCall] = {}
     for event_type, fields_ in events:

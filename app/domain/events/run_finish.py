@@ -1,4 +1,4 @@
-"""Finishes: how an activation tells of its last moment, whether the run ends in it or rests."""
+"""Builds `run_finish`, for an activation that ends the run or suspends it."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def finish_suspended(
     *,
     detail: str = "",
 ) -> RunFinish:
-    """The run goes on once what it waits for has come, or at `waiting.until`."""
+    """`run_finish` of a suspension. The run resumes when the awaited event comes, or at `waiting.until`."""
     return RunFinish(
         identity=run_identity(record),
         termination=SUSPENDED,
@@ -35,7 +35,7 @@ def finish_suspended(
 
 
 def finish_done(record: RunRecord, termination: Termination, result: JsonObject) -> RunFinish:
-    """Nothing comes after this."""
+    """`run_finish` of the run's end, its last event."""
     return RunFinish(
         identity=run_identity(record),
         termination=termination_to_json(termination),

@@ -30,7 +30,7 @@ class Input:
     created_at: datetime
     consumed_seq: int | None
     """Its place in the thread's log, once it has one."""
-    place: int = 0
+    run_position: int = 0
     """Where its run stands on the thread, while it waits: less than those that come after it."""
 
 

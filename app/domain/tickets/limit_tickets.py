@@ -41,7 +41,7 @@ def limit_ticket(
     limits: RunLimits,
     used: Used,
     *,
-    key: TicketKey,
+    id: TicketKey,
     agent_id: AgentId,
     step_index: int,
     taken: Collection[str],
@@ -58,7 +58,7 @@ def limit_ticket(
     }
     mode = ResumeMode.PASS_DECISION_TO_TOOL
     return Ticket(
-        id=key,
+        id=id,
         run_id=record.id,
         thread_id=record.thread_id,
         agent_id=agent_id,

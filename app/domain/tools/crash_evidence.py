@@ -31,19 +31,19 @@ class CrashEvidence:
     """How far it said that it was."""
 
 
-def evidence_to_json(trace: CrashEvidence) -> dict[str, Any]:
+def evidence_to_json(evidence: CrashEvidence) -> dict[str, Any]:
     """As evidence on a ticket; what isn't known isn't there."""
     body: dict[str, Any] = {}
-    if trace.worker is not None:
-        last = trace.worker.heartbeat_at
+    if evidence.worker is not None:
+        last = evidence.worker.heartbeat_at
         body["worker"] = {
-            "id": trace.worker.id,
-            "host": trace.worker.host,
-            "pid": trace.worker.pid,
+            "id": evidence.worker.id,
+            "host": evidence.worker.host,
+            "pid": evidence.worker.pid,
             "heartbeat_at": None if last is None else format_timestamp(last),
         }
-    if trace.streamed:
-        body["streamed"] = trace.streamed
-    if trace.progress is not None:
-        body["progress"] = dict(trace.progress)
+    if evidence.streamed:
+        body["streamed"] = evidence.streamed
+    if evidence.progress is not None:
+        body["progress"] = dict(evidence.progress)
     return body

@@ -255,10 +255,12 @@ class _Inference:
                 interruption = failure
             self.attempts.answer_started()
             cause = cause_of(interruption)
-            plan = plan_for(has_whole_calls=self.answer.has_whole_calls, text=self.answer.text)
+            plan = plan_for(
+                has_complete_calls=self.answer.has_complete_calls, text=self.answer.text
+            )
             if plan is RecoveryPlan.RUN_CALLS:
                 self._count_recovery(plan)
-                return self.answer.keep_whole_calls(cause)
+                return self.answer.keep_complete_calls(cause)
             if self._recoveries >= self._policy.max_stream_retries:
                 raise failed(FailureKind.STREAM_INTERRUPTED, f"{cause}: {interruption.detail}")
             log.info("answer_interrupted", model=self.attempts.model, cause=cause, plan=plan.value)

@@ -31,9 +31,9 @@ class RecoveryPlan(StrEnum):
     START_OVER = "start_over"
 
 
-def plan_for(*, has_whole_calls: bool, text: str) -> RecoveryPlan:
+def plan_for(*, has_complete_calls: bool, text: str) -> RecoveryPlan:
     """How to recover. White space doesn't count as text: providers refuse it as a message."""
-    if has_whole_calls:
+    if has_complete_calls:
         return RecoveryPlan.RUN_CALLS
     return RecoveryPlan.CONTINUE if text.strip() else RecoveryPlan.START_OVER
 

@@ -57,11 +57,11 @@ async def call_ticket(
     ticket = ticket_for(
         state,
         suspension,
-        key=TicketKey(new_id()),
+        id=TicketKey(new_id()),
         run_id=run.record.id,
         thread_id=run.record.thread_id,
         agent_id=run.agent.spec.id,
-        ticket_id=ticket_name(suspension, state.call.id, taken),
+        name=ticket_name(suspension, state.call.id, taken),
         kind=kind,
         at=run.clock.now(),
         evidence=evidence,
