@@ -170,7 +170,7 @@ async def test_nobody_is_given_work_that_waits_for_it(database_url: str) -> None
         assert len(await records_below(house, run)) == 1
         [child] = await children_of(run)
         refusal = [entry.message for entry in await child.log() if entry.message.tool_call_id]
-        assert "waits for this very work" in refusal[0].text
+        assert "already waits for this work" in refusal[0].text
 
 
 async def test_a_tree_grows_no_deeper_and_no_broader_than_its_agent_says(

@@ -69,7 +69,7 @@ async def test_the_model_is_told_that_nobody_answered(database_url: str) -> None
         assert (opened["expires_in"], opened["on_expiry"]) == (SOON, "reject")
         assert (ticket.status, ticket.decision) == (TicketStatus.EXPIRED, None)
         assert ticket.applied_at is not None
-        assert await told(run) == ["Expired: nobody answered in time"]
+        assert await told(run) == ["Expired: no decision came in time"]
     assert late.value.code == "ticket_expired"
     assert said[-1]["termination"] == {"type": "natural_end"}
     assert len(of_type(said, "ticket_expired")) == 1
@@ -162,7 +162,7 @@ async def test_a_run_that_executes_does_not_sleep_over_an_expiry(database_url: s
         probe.open.set()
         said = await run.finished(2)
         assert said[-1]["termination"] == {"type": "natural_end"}
-        assert await told(run) == ["probe did a", "Expired: nobody answered in time"]
+        assert await told(run) == ["probe did a", "Expired: no decision came in time"]
 
 
 async def test_many_replicas_expire_each_ticket_once(database_url: str) -> None:

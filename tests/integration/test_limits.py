@@ -382,7 +382,7 @@ async def test_a_limit_that_nobody_answers_about_in_time_ends_the_run(database_u
         await expire_due(house.ctx, 10)
         await run.finished(2)
         assert await termination(run) == Stopped(
-            "limit_steps", "1 of 1 steps were used, and nobody answered in time"
+            "limit_steps", "1 of 1 steps were used, and no decision came in time"
         )
 
 

@@ -53,7 +53,7 @@ async def reorder(
         reordered = [
             replace(
                 each,
-                place=places.get(each.run_id, each.run_position),
+                run_position=places.get(each.run_id, each.run_position),
                 revision=each.revision + (each.id in moved),
             )
             for each in _with_positions(after)

@@ -128,7 +128,7 @@ def persisted_status(status: BackendStatus, termination: Termination) -> Persist
 
 
 def status_of_termination(termination: Termination | None) -> BackendStatus:
-    """How a run of our own loop stands as a backend's; one without an end is at rest."""
+    """The status of a run of the loop; without a termination it is suspended."""
     match termination:
         case None:
             return BackendSuspended()

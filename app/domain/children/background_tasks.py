@@ -1,9 +1,9 @@
-"""Tasks: tool calls that go on by themselves while their run does, or waits for them.
+"""Background tasks: tool calls that execute beside their run, which may wait for them.
 
     running ──► completed | failed | cancelled
 
-A task outlives the step, the worker and the activation that began it. It ends once; when it does, its
-run finds an input that says so.
+A task outlives the step, the worker and the activation that started it. It ends once, and its end is an
+input of its run.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ OUTCOME_UNKNOWN = "task outcome unknown: its worker was lost"
 
 
 def outcome_unknown(why: str | None) -> str:
-    """With what the task's tool had to say to that."""
+    """The error of a task with an unknown outcome, with its tool's explanation."""
     return OUTCOME_UNKNOWN if why is None else f"{OUTCOME_UNKNOWN}; {why}"
 
 
@@ -38,7 +38,7 @@ class TaskStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskKey:
-    """Enough to wake a task: which, and under which attempt it was last seen."""
+    """A task and its attempt, as a delivery names them."""
 
     tenant: Tenant
     task_id: TaskId
@@ -47,7 +47,7 @@ class TaskKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTask:
-    """A call that shall go on by itself. Its tool is the one that this version of the agent has."""
+    """A task to start. Its tool is that of exactly this agent version."""
 
     id: TaskId
     agent_id: AgentId
@@ -58,12 +58,12 @@ class NewTask:
     effect: Effect
     idempotency_key: str
     child: ChildWork | None = None
-    """Work for another agent: no tool carries it out, but a run of that agent's."""
+    """Set if a child run executes the task instead of a tool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task(NewTask):
-    """A task as it stands in the database."""
+    """A task as stored."""
 
     run_id: RunId
     thread_id: ThreadId
@@ -71,15 +71,15 @@ class Task(NewTask):
     result: Json
     error: str | None
     unread_messages: int
-    """Messages for it that its tool hasn't read."""
+    """Messages to the task that its tool hasn't read."""
     attempt: int
     losses: int
-    """Workers that were lost over it."""
+    """The number of workers that were lost while executing it."""
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     reported_at: datetime | None
-    """When its run was told of its end; never, when the run was done by then."""
+    """When its end became an input of its run; None if the run was done before."""
     updated_at: datetime
 
 
@@ -100,7 +100,7 @@ def task_failed(error: str) -> TaskOutcome:
 
 
 def outcome_of(result: ToolResult) -> TaskOutcome:
-    """A tool's result as its task's. A task has nobody to ask: a question is an error."""
+    """The outcome of a task, from its tool's result. A task can't suspend, so a suspension is an error."""
     match result.status:
         case ResultStatus.SUCCESS:
             return TaskOutcome(TaskStatus.COMPLETED, result.data)
@@ -113,19 +113,19 @@ def outcome_of(result: ToolResult) -> TaskOutcome:
 
 
 def outcome_of_report(tool_name: str, report: Json) -> TaskOutcome:
-    """What a child has come to, as the end of the task that it was."""
+    """The outcome of a task, from the report of its child run."""
     if (as_object(report) or {}).get("status") == CANCELLED.status.value:
         return CANCELLED
     return outcome_of(result_of_report(tool_name, report))
 
 
 def started_result(task_id: TaskId, tool_name: str) -> ToolResult:
-    """What the model reads at once of a call that has become a task."""
+    """The immediate result of a call that became a task."""
     return ToolResult.success(tool_name, {"task_id": task_id, "status": TaskStatus.RUNNING.value})
 
 
 def event_message(task: Task, message_id: MessageId) -> Message:
-    """What the run is told of a task's end: the model reads it, listings leave it out."""
+    """The input that reports a task's end to its run: the model reads it, listings leave it out."""
     body: dict[str, Any] = {"task_id": task.id, "tool_name": task.tool_name}
     if task.status is TaskStatus.COMPLETED:
         body["result"] = task.result
@@ -133,7 +133,7 @@ def event_message(task: Task, message_id: MessageId) -> Message:
         body["error"] = task.error
     if task.unread_messages:
         body["unread_messages"] = task.unread_messages
-    # A result must not be able to close the tag that it stands in.
+    # A result must not be able to close the tag around it.
     content = compact(body).replace("</", "<\\/")
     text = (
         f'<background-task-event kind="{task.status.value}" task_id="{task.id}">'

@@ -1,9 +1,8 @@
-"""Children: runs that an agent starts to have work done by another one, and what becomes of them.
+"""Child runs: runs of other agents that a run starts, and their reports.
 
-A child is a run like any other, on a thread of its own. Its parent's call waits for it behind a ticket of
-kind `child`, which nobody but the child's end answers; or the call is over at once, and the child is a
-task of its parent's, which ends when the child does. What one of them has to know of the other travels as
-an errand: no transaction ever locks the threads of both.
+A child is an ordinary run on its own thread. Its parent's call waits with a ticket of kind `child`, which only
+the child's end answers. Or the call returns at once, and the child is a background task of the parent. Parent
+and child exchange follow-ups, because no transaction ever locks both threads.
 """
 
 from dataclasses import asdict, dataclass
@@ -32,14 +31,14 @@ def delegate_needs(*, in_background: bool) -> DelegateNeeds:
 
 
 def delegate_tool_name(agent_id: AgentId) -> str:
-    """What the tool is called that gives work to an agent."""
+    """The name of the tool that starts a child run of an agent."""
     return f"agent_run_{agent_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildWork:
-    """What a child is to do, as its parent's ticket or task keeps it. The ids are given beforehand: however
-    often it is started, there is one child."""
+    """A child run to start, as its parent's ticket or task keeps it. Its ids are fixed, so repeated starts
+    create one child."""
 
     run_id: RunId
     thread_id: ThreadId
@@ -47,7 +46,7 @@ class ChildWork:
     agent_version: AgentVersion
     prompt: str
     ancestors: tuple[AgentId, ...]
-    """The agents of the runs above it, the first one first."""
+    """The agents of the runs above it, beginning with the root."""
     depth: int
     keep: bool
 
@@ -64,9 +63,9 @@ def ticket_name_of_child(run_id: RunId) -> str:
     return f"delegate_run:{run_id}"
 
 
-def child_request(work: ChildWork, of_parent: JsonObject) -> dict[str, Any]:
-    """The request of a child's run; how long tickets wait is inherited."""
-    inherited = {key: of_parent[key] for key in ("ticket_policy",) if key in of_parent}
+def child_request(work: ChildWork, parent_request: JsonObject) -> dict[str, Any]:
+    """The request of a child run; it inherits the ticket policy."""
+    inherited = {key: parent_request[key] for key in ("ticket_policy",) if key in parent_request}
     return {
         "origin": SUBAGENT,
         "input_message_count": 1,
@@ -77,7 +76,7 @@ def child_request(work: ChildWork, of_parent: JsonObject) -> dict[str, Any]:
 
 
 def ancestors_of(record: RunRecord) -> tuple[AgentId, ...]:
-    """The agents above a run, and its own."""
+    """The agents of the runs above this one, and its own."""
     above = record.request.get("ancestors", ())
     return (*(AgentId(each) for each in above), record.agent_id)
 
@@ -86,11 +85,11 @@ def is_kept(record: RunRecord) -> bool:
     return bool(record.request.get("keep", True))
 
 
-# --- what a parent gets ---------------------------------------------------------------------------
+# --- reports to the parent ------------------------------------------------------------------------
 
 
 def report_of(child: RunRecord, done: Done) -> dict[str, Any]:
-    """What a child has come to, for its parent's call."""
+    """The report of a finished child, for its parent's call."""
     status = status_of_termination(done.termination)
     return {
         "agent_id": child.agent_id,
@@ -103,12 +102,12 @@ def report_of(child: RunRecord, done: Done) -> dict[str, Any]:
 
 
 def report_of_failure(run_id: RunId, why: str) -> dict[str, Any]:
-    """What a parent gets of a child that can't report by itself."""
+    """The report of a child that never finished, made for its parent."""
     return {"run_id": run_id, "status": display(BackendFailed(why)), "succeeded": False}
 
 
 def result_of_report(tool_name: str, report: Json) -> ToolResult:
-    """The child's report as the result of the call: an answer, or an error that the model can read."""
+    """The result of the parent's call: the report, or an error for the model."""
     body = as_object(report) or {}
     shown = {key: value for key, value in body.items() if key not in ("succeeded", "run_id")}
     if body.get("succeeded"):
@@ -119,7 +118,7 @@ def result_of_report(tool_name: str, report: Json) -> ToolResult:
 
 
 def child_progress(child: RunRecord, call_id: str, tool_name: str) -> dict[str, Json]:
-    """What a parent's stream shows of a child: where it stands, and what it waits for."""
+    """The progress activity of a child on its parent's stream."""
     match child.state:
         case Done(termination):
             status = status_of_termination(termination)

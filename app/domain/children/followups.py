@@ -1,8 +1,8 @@
-"""Errands: what a commit has to have done afterwards, about another run or at somebody else's server.
+"""Follow-ups: jobs that a commit enqueues, about another run or for a remote server.
 
-Each may be done twice, or too late: whoever does it looks at how things stand by then. What concerns
-another run is done in a transaction of that run's thread. One that fails is tried again after pauses that
-grow, and in the end it is given up.
+A follow-up may run twice or late, so it checks the current state first. A change of another run is made in a
+transaction of that run's thread. A failing follow-up is retried with growing pauses, and given up after
+`MAX_TRIES`.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from app.domain.ids import RunId, Tenant
 
 MAX_TRIES = 10
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 60.0
-"""Seconds between two tries. All of them together outlast a deployment, whose newer processes may be
-able to do what the older ones can't."""
+"""Pauses between two tries. All of them together outlast a deployment, because newer processes may
+succeed where older ones fail."""
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.25, 10.0
-"""Seconds between two looks at whether an errand can be done by now."""
+"""Pauses between two checks of a follow-up that waits for a condition."""
 
 
 class FollowupKind(StrEnum):
@@ -54,7 +54,7 @@ class ChildFollowup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortRemote:
-    """A run has ended whose agent lives elsewhere and hasn't been told."""
+    """Abort a remote agent's run at its server, because the run has ended here."""
 
     tenant: Tenant
     run_id: RunId
@@ -74,7 +74,7 @@ class AbortRemote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRunEnd:
-    """A run has ended without its agent's code, and its `run_end` hooks haven't been called."""
+    """Call the `run_end` hooks of a run that ended without its agent's code."""
 
     tenant: Tenant
     run_id: RunId
@@ -97,38 +97,38 @@ Followup: TypeAlias = ChildFollowup | AbortRemote | CallRunEnd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInfo:
-    """How an errand comes to whoever is to do it now."""
+    """How often and how late a follow-up is delivered."""
 
     polls: int = 0
-    """So often somebody has looked at it before."""
+    """The number of earlier checks."""
     is_late: bool = False
-    """It ought to have been done long ago: somebody may have died over it."""
+    """Whether it is long overdue, so an earlier worker may have crashed on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryAfter:
-    """It isn't done, and is to be tried again after so many seconds."""
+    """The follow-up isn't done; check again after these seconds."""
 
     seconds: float
 
 
 def retry_delay(tries: int) -> float:
-    """Between a failed try and the next one."""
-    return _grown(FIRST_RETRY_SECONDS, tries - 1, MAX_RETRY_SECONDS)
+    """Seconds between a failed try and the next one."""
+    return _exponential(FIRST_RETRY_SECONDS, tries - 1, MAX_RETRY_SECONDS)
 
 
 def poll_delay(polls: int) -> float:
-    """Between two looks at something that has to happen first."""
-    return _grown(FIRST_POLL_SECONDS, polls, MAX_POLL_SECONDS)
+    """Seconds between two checks of a condition."""
+    return _exponential(FIRST_POLL_SECONDS, polls, MAX_POLL_SECONDS)
 
 
-def _grown(first: float, times: int, longest: float) -> float:
-    return min(first * 2.0 ** min(times, 20), longest)
+def _exponential(first: float, times: int, maximum: float) -> float:
+    return min(first * 2.0 ** min(times, 20), maximum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedFollowup:
-    """An errand that has failed so far."""
+    """A follow-up that has failed, and when it is tried next."""
 
     followup: Followup
     tries: int

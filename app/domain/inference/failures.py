@@ -1,4 +1,4 @@
-"""The ways in which asking a model can fail, and what may be done about each."""
+"""The kinds of model failures, and which of them may be retried."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from app.domain.errors import InferenceFailed
 
 
 class FailureKind(StrEnum):
-    """A run that fails for one of them has it as its termination's code."""
+    """Also the termination code of a run that fails for this reason."""
 
     PROVIDER = "provider"
     RATE_LIMITED = "rate_limited"
@@ -16,25 +16,25 @@ class FailureKind(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow"
     INVALID_REQUEST = "invalid_request"
     UNAUTHORIZED = "unauthorized"
-    """The key may not be used: unknown, forbidden, or its account is out of credit."""
+    """The key is unknown or forbidden, or its account has no credit."""
     MODEL_NOT_FOUND = "model_not_found"
     CONTENT_FILTERED = "content_filtered"
     MODEL_UNAVAILABLE = "model_unavailable"
-    """It failed so often lately that it isn't asked for a while; another model may be."""
+    """The model's circuit breaker is open, because it failed too often lately."""
     ALL_MODELS_UNAVAILABLE = "all_models_unavailable"
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may succeed later without anybody changing anything."""
-        return self in _PASSING
+        """Whether the same call may succeed later."""
+        return self in _TEMPORARY
 
     @property
     def counted(self) -> bool:
-        """Whether it says something about the model's health, rather than about the request."""
-        return self in _PASSING
+        """Whether the circuit breaker counts it: it is about the model's health, not about the request."""
+        return self in _TEMPORARY
 
 
-_PASSING = frozenset(
+_TEMPORARY = frozenset(
     {
         FailureKind.PROVIDER,
         FailureKind.RATE_LIMITED,

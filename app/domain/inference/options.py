@@ -1,4 +1,4 @@
-"""How a model is asked: options that agents set and runs override, and when it is asked again."""
+"""Options of an inference, which agents set and runs override, and the retry policy."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
@@ -11,7 +11,7 @@ EFFORTS: tuple[EffortName, ...] = get_args(EffortName)
 
 @dataclass(frozen=True, slots=True)
 class ThinkingBudget:
-    """Tokens that a model may think with."""
+    """The most tokens for the model's reasoning."""
 
     tokens: int
 
@@ -20,7 +20,7 @@ ReasoningEffort: TypeAlias = EffortName | ThinkingBudget
 
 
 def nearest_effort(budget: ThinkingBudget) -> EffortName:
-    """The effort that comes nearest to a budget, for providers that take no number."""
+    """The effort nearest to a budget, for providers without budgets."""
     if budget.tokens <= 2048:
         return "low"
     return "medium" if budget.tokens <= 10_000 else "high"
@@ -28,9 +28,9 @@ def nearest_effort(budget: ThinkingBudget) -> EffortName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceOptions:
-    """What is None is left as it is: to the agent, its model's configuration, or the provider.
+    """An option of None leaves the value to the agent, the model's configuration or the provider.
 
-    `upstream_model` is the provider's own name of a model, asked for instead of the configured one.
+    `upstream_model` is the provider's name of a model to use instead of the configured one.
     """
 
     upstream_model: str | None = None
@@ -41,15 +41,15 @@ class InferenceOptions:
     reasoning_effort: ReasoningEffort | None = None
 
     def overridden_by(self, later: "InferenceOptions") -> "InferenceOptions":
-        """Field by field, the later one wins where it says something."""
+        """The options with each field that `later` sets."""
         if later is NO_OPTIONS:
             return self
-        said = {
+        overrides = {
             field.name: value
             for field in fields(self)
             if (value := getattr(later, field.name)) is not None
         }
-        return InferenceOptions(**{**_set_fields(self), **said})
+        return InferenceOptions(**{**_set_fields(self), **overrides})
 
 
 NO_OPTIONS = InferenceOptions()
@@ -57,7 +57,7 @@ NO_OPTIONS = InferenceOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often a model is asked again, and how long is waited in between. Seconds."""
+    """The number of retries, and the pauses between them in seconds."""
 
     max_retries: int = 2
     fallback_upstream_models: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ def _set_fields(options: InferenceOptions) -> dict[str, Any]:
 
 
 def options_to_json(options: InferenceOptions) -> dict[str, Any]:
-    """The wire shape; what isn't set is left out."""
+    """The wire format, without unset options."""
     body = {name: value for name, value in _set_fields(options).items() if value is not None}
     if isinstance(options.reasoning_effort, ThinkingBudget):
         body["reasoning_effort"] = {"budget": options.reasoning_effort.tokens}
@@ -84,7 +84,7 @@ def options_to_json(options: InferenceOptions) -> dict[str, Any]:
 
 
 def options_from_json(raw: JsonObject) -> InferenceOptions:
-    """Options as they were stored."""
+    """The stored options."""
     body = dict(raw)
     if (budget := as_object(body.get("reasoning_effort"))) is not None:
         body["reasoning_effort"] = ThinkingBudget(budget["budget"])

@@ -1,7 +1,8 @@
-"""Globs over texts that a model writes: matched in linear time, without backtracking.
+"""Globs, matched in linear time without backtracking, because a model writes the text.
 
-A glob is cut at each `*` into segments. The first segment has to begin the text, the last one has to end it.
-Each one between is taken at its first place: a later place would only leave less text for the next one.
+A glob is split at each `*` into segments. The first segment must match at the beginning of the text, the last
+one at its end. Each segment between is matched at its first position: a later one only leaves less text for
+the next segment.
 """
 
 from collections.abc import Sequence
@@ -28,11 +29,11 @@ class _OneOf:
 
 _ANY_CHARACTER = _OneOf((), is_negated=True)
 _Elements: TypeAlias = Sequence[str | _OneOf]
-"""What stands for one character each: that character itself, or one of several."""
+"""Elements that match one character each: that character, or one of a set."""
 
 
 class _Segment:
-    """The elements between two `*`: they fit texts of exactly their number."""
+    """The elements between two `*`; they match texts of exactly their number."""
 
     def __init__(self, elements: _Elements) -> None:
         self._elements = elements
@@ -41,22 +42,22 @@ class _Segment:
         self._literal = "".join(exact) if len(exact) == self.length else None
         self._masks: dict[str, int] = {}
 
-    def is_at(self, text: str, place: int) -> bool:
+    def is_at(self, text: str, position: int) -> bool:
         if self._literal is not None:
-            return text.startswith(self._literal, place)
-        return self.end_of_first(text, place, place + self.length) is not None
+            return text.startswith(self._literal, position)
+        return self.end_of_first(text, position, position + self.length) is not None
 
     def end_of_first(self, text: str, begin: int, end: int) -> int | None:
-        """Where its first place in `text[begin:end]` ends."""
+        """The end of its first match in `text[begin:end]`."""
         if self._literal is not None:
             found = text.find(self._literal, begin, end)
             return None if found < 0 else found + self.length
-        # Bit n says that the last n + 1 characters are allowed by the first n + 1 elements.
+        # Bit n is set if the last n + 1 characters match the first n + 1 elements.
         matched, complete = 0, 1 << (self.length - 1)
-        for place in range(begin, min(end, len(text))):
-            matched = (matched << 1 | 1) & self._mask(text[place])
+        for position in range(begin, min(end, len(text))):
+            matched = (matched << 1 | 1) & self._mask(text[position])
             if matched & complete:
-                return place + 1
+                return position + 1
         return None
 
     def _mask(self, character: str) -> int:
@@ -72,7 +73,7 @@ class _Segment:
 
 @dataclass(frozen=True)
 class Glob:
-    """`*` is any text, `?` one character, `[ab]` one of some, `[!ab]` one of all others."""
+    """`*` matches any text, `?` one character, `[ab]` one of a set, `[!ab]` one outside of it."""
 
     text: str
     _segments: tuple[_Segment, ...] = field(init=False, compare=False, repr=False)
@@ -82,38 +83,38 @@ class Glob:
         object.__setattr__(self, "_segments", _segments_of(self.text))
 
     def fits(self, text: str) -> bool:
-        """Whether the whole of a text is what the glob says."""
+        """Whether the glob matches the whole text."""
         first, *others = self._segments
         if not others:
             return len(text) == first.length and first.is_at(text, 0)
         *between, last = others
-        place, end = first.length, len(text) - last.length
-        if place > end or not (first.is_at(text, 0) and last.is_at(text, end)):
+        position, end = first.length, len(text) - last.length
+        if position > end or not (first.is_at(text, 0) and last.is_at(text, end)):
             return False
         for segment in between:
-            after = segment.end_of_first(text, place, end)
+            after = segment.end_of_first(text, position, end)
             if after is None:
                 return False
-            place = after
+            position = after
         return True
 
 
 def _segments_of(text: str) -> tuple[_Segment, ...]:
     segments: list[list[str | _OneOf]] = [[]]
-    place = 0
-    while place < len(text):
-        sign = text[place]
-        place += 1
+    position = 0
+    while position < len(text):
+        sign = text[position]
+        position += 1
         if sign == "*":
             segments.append([])
         elif sign == "?":
             segments[-1].append(_ANY_CHARACTER)
         elif sign == "[":
-            end = text.find("]", place + 1)
+            end = text.find("]", position + 1)
             if end < 0:
                 raise BadGlob(f"the [ in {text!r} isn't closed")
-            segments[-1].append(_one_of(text[place:end]))
-            place = end + 1
+            segments[-1].append(_one_of(text[position:end]))
+            position = end + 1
         else:
             segments[-1].append(sign)
     first, *others = segments
@@ -127,14 +128,14 @@ def _one_of(inside: str) -> _OneOf:
     """The characters within brackets: `a-z` is a range, `!` at the beginning negates."""
     signs = inside.removeprefix("!")
     ranges: list[tuple[str, str]] = []
-    place = 0
-    while place < len(signs):
-        is_range = place + 2 < len(signs) and signs[place + 1] == "-"
-        low, high = signs[place], signs[place + 2] if is_range else signs[place]
+    position = 0
+    while position < len(signs):
+        is_range = position + 2 < len(signs) and signs[position + 1] == "-"
+        low, high = signs[position], signs[position + 2] if is_range else signs[position]
         if low > high:
             raise BadGlob(f"[{inside}] has the range {low}-{high}, which is empty")
         ranges.append((low, high))
-        place += 3 if is_range else 1
+        position += 3 if is_range else 1
     if not ranges:
         raise BadGlob(f"[{inside}] names no characters")
     return _OneOf(tuple(ranges), is_negated=signs != inside)

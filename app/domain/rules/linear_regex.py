@@ -1,4 +1,4 @@
-"""Regular expressions whose matching time grows linearly with the text that a model writes.
+"""Regular expressions with matching time linear in the text, because a model writes the text.
 
 Python's `re` backtracks: `(a+)+$` takes years for a text of 50 characters. The engine here is the one that
 checks patterns of JSON Schemas. It has no look-around and no back-references.
@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import jsonschema_rs
 
 MAX_MATCHED_CHARACTERS = 100_000
-"""A step of the engine takes up to a microsecond for each character, and nothing else runs meanwhile."""
+"""The engine takes up to a microsecond for each character, and blocks the event loop meanwhile."""
 _OPTIONS = jsonschema_rs.RegexOptions(size_limit=1 << 18)
 _DOT_MATCHES_NEWLINE = "(?s)"
 
 
 class BadRegex(ValueError):
-    """The engine doesn't have such an expression; the message says what to write instead."""
+    """The engine doesn't support the expression; the message says what to write instead."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LinearRegex:
         object.__setattr__(self, "_compiled", _compile(self.text))
 
     def is_found_in(self, text: str) -> bool:
-        # Half of a surrogate pair has no UTF-8; the expression can't name it.
+        # A lone surrogate has no UTF-8; no expression can match it.
         return self._compiled.is_valid(text.encode(errors="replace").decode())
 
 

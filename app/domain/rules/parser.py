@@ -1,13 +1,13 @@
-"""How the pattern of a rule is written and read. From the simplest:
+"""Parses the pattern of a rule:
 
-    Bash                                  a tool by its exact name; "in quotes" when that has other signs
-    file_*                                a glob over names: * any text, ? one sign, [ab] one of some
+    Bash                                  a tool by its exact name; "in quotes" if it has other characters
+    file_*                                a glob over names: * any text, ? one character, [ab] one of a set
     /^(read|list)_/                       a regular expression, found anywhere in the name
     Bash(npm *)                           a glob over the call's one argument
     Edit(path ~ "src/**", mode = "w")     conditions on arguments, all of which must hold
 
-Operators: `=` equals, `~` fits the glob, `=~` has the regular expression in it; `!=`, `!~` and `!=~` are
-their opposites, which also hold where the argument is missing. A dotted name looks into objects.
+Operators: `=` equals, `~` matches the glob, `=~` contains a match of the regular expression. `!=`, `!~` and
+`!=~` are their opposites, which also hold if the argument is missing. A dotted name is a path into objects.
 """
 
 import json
@@ -29,7 +29,7 @@ class BadPattern(ValueError):
 
 
 def parse_pattern(text: str) -> Pattern:
-    """The pattern that a text stands for, or `BadPattern`."""
+    """The parsed pattern; raises `BadPattern`."""
     name, rest = _read_name(text.strip())
     rest = rest.strip()
     if not rest:
@@ -48,7 +48,7 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def exact_pattern(tool: str) -> Pattern:
-    """The pattern that means this tool and no other."""
+    """The pattern that matches exactly this tool."""
     return parse_pattern(tool if _PLAIN.fullmatch(tool) else json.dumps(tool))
 
 
@@ -73,29 +73,29 @@ def _read_name(text: str) -> tuple[Name, str]:
 
 def _read_conditions(text: str) -> tuple[Condition, ...]:
     conditions: list[Condition] = []
-    place = 0
+    position = 0
     while True:
-        begin = _CONDITION.match(text, place)
+        begin = _CONDITION.match(text, position)
         if begin is None:
-            raise BadPattern(f'{text[place:]!r} isn\'t a condition; write name = "value"')
-        value, place = _read_value(text, begin.end())
+            raise BadPattern(f'{text[position:]!r} isn\'t a condition; write name = "value"')
+        value, position = _read_value(text, begin.end())
         conditions.append(_condition(begin[1], Operator(begin[2]), value))
-        rest = text[place:].lstrip()
+        rest = text[position:].lstrip()
         if not rest:
             return tuple(conditions)
         if not rest.startswith(","):
             raise BadPattern(f"{rest!r} is left over; separate conditions by commas")
-        place = len(text) - len(rest) + 1
+        position = len(text) - len(rest) + 1
 
 
-def _read_value(text: str, place: int) -> tuple[Json, int]:
+def _read_value(text: str, position: int) -> tuple[Json, int]:
     for form in (_QUOTED, _NUMBER_OR_WORD):
-        if (found := form.match(text, place)) is not None:
+        if (found := form.match(text, position)) is not None:
             try:
                 return json.loads(found[0]), found.end()
             except ValueError:
                 break
-    raise BadPattern(f"{text[place:]!r} isn't a value; write text in double quotes")
+    raise BadPattern(f"{text[position:]!r} isn't a value; write text in double quotes")
 
 
 def _condition(argument: str, operator: Operator, value: Json) -> Condition:
@@ -114,7 +114,7 @@ def _unquoted(text: str) -> str:
     try:
         return str(json.loads(text))
     except ValueError:
-        raise BadPattern(f"{text} isn't text as JSON has it; escape backslashes") from None
+        raise BadPattern(f"{text} isn't a JSON string; escape backslashes") from None
 
 
 def _regex(expression: str) -> LinearRegex:

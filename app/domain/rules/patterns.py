@@ -1,4 +1,4 @@
-"""Which calls a rule's pattern means: a tool's name, and what must hold of the arguments."""
+"""Patterns of rules: which calls they match, by the tool's name and conditions on the arguments."""
 
 import posixpath
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ OPPOSITE = {
 
 
 class Arguments:
-    """The arguments of one call, and their texts, which many rules match: each text is made once."""
+    """The arguments of one call, with a cache of their texts, because many rules match them."""
 
     def __init__(self, values: JsonObject) -> None:
         self.values = values
@@ -51,7 +51,7 @@ class Arguments:
     def are(self, others: JsonObject) -> bool:
         if self.values != others:
             return False
-        # To Python, 1 and true are equal.
+        # In Python 1 and true are equal; in JSON they aren't.
         if self._canonical is None:
             self._canonical = canonical(self.values)
         return self._canonical == canonical(others)
@@ -79,7 +79,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold of one argument."""
+    """A condition on one argument."""
 
     argument: str
     operator: Operator
@@ -87,7 +87,7 @@ class Condition:
     compiled: Glob | LinearRegex | None = None
 
     def holds(self, arguments: Arguments, *, loosely: bool) -> bool:
-        """Whether it does. What is too long to be matched by an expression does when `loosely` says so."""
+        """Whether the condition holds. For a text that is too long for an expression, `loosely` decides."""
         found = _at(arguments.values, self.argument)
         is_opposite = self.operator in OPPOSITE
         if found is _MISSING:
@@ -108,12 +108,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a rule is about, and the text that it was written as."""
+    """A parsed pattern, with its text."""
 
     text: str
     name: Name
     whole: str | None = None
-    """A glob over the one argument of a call."""
+    """The text of a glob over the call's only argument."""
     compiled_whole: Glob | None = None
     conditions: tuple[Condition, ...] = ()
 
@@ -122,10 +122,11 @@ class Pattern:
         return bool(self.conditions) or self.compiled_whole is not None
 
     def fits(self, name: str, arguments: Arguments, *, loosely: bool) -> bool:
-        """Whether a call is meant.
+        """Whether the pattern matches a call.
 
-        Where that isn't certain, `loosely` decides: rules that ask or deny must not be evaded, rules that
-        allow must be sure. A glob without an argument's name may be about any of several arguments.
+        With `loosely` an uncertain match counts: rules that ask or deny use it, so that calls can't evade
+        them. Rules that allow need a certain match. A glob without an argument's name is uncertain if the
+        call has several arguments.
         """
         if not self.name.fits(name):
             return False
@@ -151,7 +152,7 @@ class Pattern:
 
 
 def _is_same(a: Json, b: Json) -> bool:
-    """As JSON has it: 1 is 1.0, and true is neither."""
+    """Equality of JSON: 1 equals 1.0, and true equals neither."""
     if isinstance(a, int | float) and isinstance(b, int | float):
         return isinstance(a, bool) is isinstance(b, bool) and a == b
     return a == b and canonical(a) == canonical(b)
@@ -176,7 +177,7 @@ def _as_text(value: Json) -> str:
 
 
 def _without_detours(text: str) -> str:
-    """A path as it is walked: `src/../secret` isn't within `src`."""
+    """The normalized path: `src/../secret` isn't within `src`."""
     parts = text.split("/")
     return posixpath.normpath(text) if len(parts) > 1 and {".", ".."} & set(parts) else text
 

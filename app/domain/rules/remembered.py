@@ -1,4 +1,4 @@
-"""Remembered rules: what people have decided once for calls to come, visible and revocable."""
+"""Remembered rules: decisions that also count for later calls; they can be listed and revoked."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,7 @@ from app.domain.tickets.tickets import Ticket
 
 
 class RuleScope(StrEnum):
-    """How far a rule goes: to the end of a run, of a thread, or wherever the agent is at work."""
+    """Where a rule counts: in one run, in one thread, or for the agent everywhere."""
 
     RUN = "run"
     THREAD = "thread"
@@ -20,7 +20,7 @@ class RuleScope(StrEnum):
 
 
 class Match(StrEnum):
-    """Which calls are meant: every one of the tool, or those with exactly these arguments."""
+    """Which calls a rule matches: all calls of the tool, or those with exactly these arguments."""
 
     TOOL = "tool"
     ARGUMENTS = "arguments"
@@ -28,19 +28,19 @@ class Match(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """A wish that an answer counts for calls to come."""
+    """Asks that a decision counts for later calls, too."""
 
     scope: RuleScope
     match: Match = Match.TOOL
 
 
 BEHAVIORS = {Action.APPROVE: Behavior.ALLOW, Action.REJECT: Behavior.DENY}
-"""The answers that can be remembered."""
+"""The decisions that can be remembered, and the behavior of their rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedRule:
-    """Only calls of the agent that had asked are meant: another one's are another matter."""
+    """A stored rule. It matches only calls of the agent whose ticket it came from."""
 
     id: RuleId
     scope: RuleScope
@@ -64,8 +64,8 @@ def rule_of_answer(
     at: datetime,
     reason: str | None,
 ) -> RememberedRule:
-    """What an answer to a ticket means for calls like its own."""
-    places = {
+    """The rule for later calls that a decision makes."""
+    scope_ids = {
         RuleScope.RUN: str(ticket.run_id),
         RuleScope.THREAD: str(ticket.thread_id),
         RuleScope.AGENT: str(ticket.agent_id),
@@ -74,7 +74,7 @@ def rule_of_answer(
     return RememberedRule(
         id=id,
         scope=remember.scope,
-        scope_id=places[remember.scope],
+        scope_id=scope_ids[remember.scope],
         agent_id=ticket.agent_id,
         rule=Rule(
             pattern=exact_pattern(ticket.tool_name),

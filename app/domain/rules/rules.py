@@ -1,7 +1,7 @@
-"""Permission rules: which calls run, which are asked about, which are denied.
+"""Permission rules: which calls run, which need approval, and which are denied.
 
-A rule is a pattern and a behavior. Of the rules that fit, the most specific wins; among equals deny,
-then allow, then ask.
+A rule has a pattern and a behavior. Of the matching rules the most specific one wins; among equals deny wins
+over allow, and allow over ask.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ _AMONG_EQUALS = {Behavior.ASK: 0, Behavior.ALLOW: 1, Behavior.DENY: 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What happens to the calls that a pattern means; with `arguments`, only to exactly those."""
+    """The behavior for the calls that a pattern matches; with `arguments`, only for exactly those."""
 
     pattern: Pattern
     behavior: Behavior
@@ -48,22 +48,24 @@ class Rule:
 
 
 def decide_by_rules(name: str, arguments: JsonObject, rules: Iterable[Rule]) -> Rule | None:
-    """The rule that decides about a call, if any does."""
+    """The rule that decides about a call, if one matches."""
     of_call = Arguments(arguments)
     fitting = [rule for rule in rules if rule.fits(name, of_call)]
     return max(fitting, key=lambda rule: rule.rank, default=None)
 
 
 def never_runs(name: str, rules: Sequence[Rule], default: Behavior) -> bool:
-    """Whether every call of a tool is denied, whatever its arguments."""
-    about = [rule for rule in rules if rule.pattern.name.fits(name)]
+    """Whether every call of a tool is denied, for any arguments."""
+    matching = [rule for rule in rules if rule.pattern.name.fits(name)]
     flat = max(
-        (rule for rule in about if rule.is_unconditional), key=lambda rule: rule.rank, default=None
+        (rule for rule in matching if rule.is_unconditional),
+        key=lambda rule: rule.rank,
+        default=None,
     )
     if (default if flat is None else flat.behavior) is not Behavior.DENY:
         return False
-    # A rule that the denial outranks changes nothing.
+    # A rule with a lower rank than the denial has no effect.
     return all(
         rule.behavior is Behavior.DENY or (flat is not None and rule.rank < flat.rank)
-        for rule in about
+        for rule in matching
     )

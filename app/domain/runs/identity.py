@@ -1,4 +1,4 @@
-"""RunIdentity: who is running what, on whose behalf, as events carry it."""
+"""RunIdentity: the ids of a run and its trace, as events have them."""
 
 from typing import Any
 
@@ -6,18 +6,18 @@ from app.domain.runs.runs import RunRecord
 
 
 def session_id(record: RunRecord) -> str:
-    """The newest attempt at the run."""
+    """The id of the run's newest attempt."""
     return f"{record.id}:{record.attempt}"
 
 
 def waits_since(record: RunRecord) -> str:
-    """The delivery that began the activation in which a run came to wait. A direct start or a direct
-    resume has no delivery: there the session is named."""
+    """The delivery that began the activation in which the run suspended. A direct start or resume has no
+    delivery; then it is the session id."""
     return record.dispatch_id or session_id(record)
 
 
 def run_identity(record: RunRecord) -> dict[str, Any]:
-    """The run and its trace. A session is one attempt, a dispatch the delivery that began it."""
+    """The run's ids. A session is one attempt, a dispatch the delivery that began it."""
     lineage = record.lineage
     identity = {
         "thread_id": record.thread_id,

@@ -1,8 +1,8 @@
-"""RunLimits: what the caller of a run lets it use, what people have added since, and what it has used.
+"""RunLimits: the limits of a run's start, their raises by people, and the run's usage.
 
-All counters are cumulative over the run, whatever suspensions, hand-overs and crashes lie in between.
-A step is one inference with the calls that it asks for; a tool call counts once, when it is first handed
-to its tool or becomes a task; wall seconds pass while a worker executes the run, not while it waits.
+All counters are cumulative over the run, across suspensions, hand-overs and crashes. A step is one inference
+with its calls. A tool call counts once, when it is first handed to its tool or becomes a task. Wall seconds
+count while a worker executes the run, not while it waits.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class Limit(StrEnum):
 
 
 class OnLimit(StrEnum):
-    """What happens when a limit is reached and the run would go on."""
+    """What happens when the run reaches a limit and would continue."""
 
     STOP = "stop"
     ASK = "ask"
@@ -32,15 +32,15 @@ class OnLimit(StrEnum):
 Amount: TypeAlias = int | float
 
 RAISED = "__runtime.limits"
-"""Where a run's state keeps the limits that people have raised."""
+"""Key of the raised limits in a run's state."""
 USED = "__runtime.used"
-"""Where it keeps the counter that has no place of its own."""
+"""Key of the tool-call counter in a run's state."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What isn't named has no limit. `asked` are those of the start, `raised` the higher ones that count
-    by now."""
+    """The limits of a run; a missing one is unlimited. `asked` are those of the start, `raised` the higher
+    ones that replace them."""
 
     asked: Mapping[Limit, Amount] = field(default_factory=dict)
     on_limit: OnLimit = OnLimit.STOP
@@ -75,17 +75,17 @@ class Used:
 
 
 def limits_to_json(limits: RunLimits) -> dict[str, Amount]:
-    """What counts by now."""
+    """The current limits."""
     return {limit.value: amount for limit in Limit if (amount := limits.of(limit)) is not None}
 
 
 def limits_in_request(asked: JsonObject, on_limit: OnLimit) -> JsonObject:
-    """How a run's request keeps what was asked; nothing when nothing was."""
+    """The limits as a run's request stores them; empty without limits."""
     return {"limits": dict(asked), "on_limit": on_limit.value} if asked else {}
 
 
 def limits_of(record: RunRecord) -> RunLimits:
-    """As they count by now."""
+    """The current limits of a run."""
     return RunLimits(
         asked=_amounts(record.request.get("limits", {})),
         on_limit=OnLimit(record.request.get("on_limit", OnLimit.STOP)),
@@ -94,7 +94,7 @@ def limits_of(record: RunRecord) -> RunLimits:
 
 
 def used_by(record: RunRecord) -> Used:
-    """As of the last checkpoint; the time of workers that were lost since is counted, too."""
+    """The usage as of the last checkpoint, plus the time of workers that were lost since."""
     extensions = _extensions(record)
     lifecycle = extensions.get(LIFECYCLE, {})
     lost = record.lost_seconds - lifecycle.get("lost_ms", 0) / 1000
@@ -107,12 +107,12 @@ def used_by(record: RunRecord) -> Used:
 
 
 def exhausted(limit: Limit, used: Amount, allowed: Amount, why: str = "") -> Stopped:
-    """The end of a run that may use no more."""
+    """The termination of a run that has reached a limit."""
     return Stopped(f"limit_{limit.value}", limit_sentence(limit, used, allowed) + why)
 
 
 def limit_sentence(limit: Limit, used: Amount, allowed: Amount) -> str:
-    """In words, for people."""
+    """The usage in words, for people."""
     if limit is Limit.WALL_SECONDS:
         return f"{used:.1f} of {allowed:g} seconds of executing were used"
     return f"{used} of {allowed} {limit.value.replace('_', ' ')} were used"

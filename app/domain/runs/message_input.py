@@ -1,4 +1,4 @@
-"""The message input of a run whose row names none: inferred from its request, else from the log."""
+"""Infers a run's message input from its request or from the log, if its row has none."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,15 @@ from app.domain.threads.messages import LoggedMessage, MessageRange
 def inferred_input(
     request: JsonObject, log: Sequence[LoggedMessage], run_id: RunId
 ) -> MessageInput | None:
-    """The part of the log that the run was started with.
+    """The range of the log that the run was started with.
 
-    A request that names its messages or their number covers those, or else the newest ones before the
-    run's own. Without such a request the input is all that was in the log before the run's own messages.
+    If the request names its messages or their number, the input is those messages, or as many of the newest
+    ones before the run's own. Otherwise it is the whole log before the run's own messages.
     """
     before = list(log)
-    for place, entry in enumerate(log):
+    for index, entry in enumerate(log):
         if entry.message.run_id == run_id:
-            before = before[:place]
+            before = before[:index]
             break
     ids = tuple(MessageId(each) for each in request.get("input_message_ids", ()))
     count = max(request.get("input_message_count", 0), len(ids))

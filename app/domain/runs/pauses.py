@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 PLUGIN_PREFIX = "plugin:"
-"""Before the name of a plugin that has paused a run, where a person's subject stands otherwise."""
+"""Prefix of `requested_by` if a plugin paused the run; otherwise that is a person's subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class PauseRequest:
 
 @dataclass(frozen=True, slots=True)
 class NewPause:
-    """A pause that a plugin has asked for; the next checkpoint writes it."""
+    """A plugin's pause, which the next checkpoint writes."""
 
     requested_by: str
     reason: str

@@ -1,7 +1,7 @@
 """Rate limits: how long a run waits for a provider that asks for a pause, and how long in total.
 
-A short pause is sat out by the worker. A longer one suspends the run until a moment that is durable. The
-run's state keeps what it has waited, and the text of an answer that the pause has interrupted.
+The worker waits for a short pause. A longer one suspends the run until a stored time. The run's state keeps
+its waits, and the text of an answer that the pause interrupted.
 """
 
 from dataclasses import asdict, dataclass
@@ -14,9 +14,9 @@ from app.domain.json_values import JsonObject, as_object
 from app.domain.threads.messages import Message, Role, Text, TruncationReason
 
 RATE_LIMIT_WAITS = "__runtime.rate_limit"
-"""Where a run's state keeps its waits: their number, their sum, and the newest one."""
+"""Key of the waits in a run's state: their number, their sum, and the newest one."""
 PARTIAL_ANSWER = "__runtime.partial_answer"
-"""Where it keeps the answer that a wait has interrupted. `hot_starts.py` names it, too."""
+"""Key of the interrupted answer in a run's state. SQL in `app/storage` names it, too."""
 
 JITTER_SHARE = 0.1
 MIN_JITTER_SECONDS = 1.0
@@ -35,7 +35,7 @@ class AskedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitPolicy:
-    """Seconds: the longest pause that a worker sits out, and the sum of longer ones that a run may wait."""
+    """Seconds: the longest pause that a worker waits for, and the largest sum of a run's longer waits."""
 
     suspend_after: float = 20.0
     max_wait: float = 3600.0
@@ -43,8 +43,7 @@ class RateLimitPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedPause:
-    """A pause of so many seconds. `source` is the model, as its agent and its provider name it, or the
-    plugin that asks."""
+    """A requested pause. `source` is the model, under its agent's or its provider's name, or the plugin."""
 
     seconds: float
     asked_by: AskedBy
@@ -53,7 +52,7 @@ class TimedPause:
 
     @property
     def sentence(self) -> str:
-        """In words, for people."""
+        """The pause in words, for people."""
         match self.asked_by:
             case AskedBy.PROVIDER:
                 return f"The provider of model {self.source} asks for a pause: {self.detail}"
@@ -65,19 +64,19 @@ class TimedPause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitWaits:
-    """What a run has waited for rate limits so far."""
+    """A run's waits for rate limits so far."""
 
     count: int = 0
     seconds: float = 0.0
     breaker_waits: int = 0
-    """Waits for a circuit breaker since the last whole answer."""
+    """Waits for a circuit breaker since the last complete answer."""
     newest: str = ""
-    """Who asked for the newest wait, in words."""
+    """The newest wait in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeAt:
-    """The run may wait until then."""
+    """The run waits until then."""
 
     until: datetime
     waits: RateLimitWaits
@@ -85,7 +84,7 @@ class ResumeAt:
 
 @dataclass(frozen=True, slots=True)
 class WaitExceeded:
-    """The run would wait longer than it may; why, in words."""
+    """The run would wait longer than it may; `detail` says so in words."""
 
     detail: str
 
@@ -101,24 +100,24 @@ def plan_wait(
     at: datetime,
     chance: float,
 ) -> WaitPlan:
-    """Until when a run waits. `chance`, between 0 and 1, spreads runs that wait for the same provider."""
+    """When the run resumes. `chance`, between 0 and 1, spreads runs that wait for the same provider."""
     if not waits.seconds + pause.seconds <= policy.max_wait:
         return WaitExceeded(
             f"{pause.sentence} (it asks to wait {pause.seconds:g} s; the run has waited {waits.seconds:g} of the "
             f"{policy.max_wait:g} s that HOLDFAST_RATE_LIMIT_MAX_WAIT allows)"
         )
     seconds = pause.seconds + jitter(pause.seconds, chance)
-    made = RateLimitWaits(
+    new_waits = RateLimitWaits(
         count=waits.count + 1,
         seconds=round(waits.seconds + seconds, 3),
         breaker_waits=waits.breaker_waits + (pause.asked_by is AskedBy.BREAKER),
         newest=pause.sentence,
     )
-    return ResumeAt(at + timedelta(seconds=seconds), made)
+    return ResumeAt(at + timedelta(seconds=seconds), new_waits)
 
 
 def jitter(seconds: float, chance: float) -> float:
-    """What is added to a pause, so that not all runs resume at the same moment."""
+    """Seconds added to a pause, so that not all runs resume at the same time."""
     return chance * min(MAX_JITTER_SECONDS, max(MIN_JITTER_SECONDS, JITTER_SHARE * seconds))
 
 
@@ -131,12 +130,12 @@ def waits_from_json(raw: JsonObject) -> RateLimitWaits:
 
 
 def waits_of(run_state: JsonObject | None) -> RateLimitWaits:
-    """The waits of a run, by its stored state."""
+    """The waits in a run's stored state."""
     raw = _extension(run_state, RATE_LIMIT_WAITS)
     return RateLimitWaits() if raw is None else waits_from_json(raw)
 
 
-# --- answers that a wait has interrupted ----------------------------------------------------------
+# --- interrupted answers --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ def partial_from_json(raw: JsonObject | None) -> PartialAnswer | None:
 
 
 def partial_answer_of(run_state: JsonObject | None) -> PartialAnswer | None:
-    """The interrupted answer of a run, by its stored state."""
+    """The interrupted answer in a run's stored state."""
     return partial_from_json(_extension(run_state, PARTIAL_ANSWER))
 
 

@@ -1,10 +1,10 @@
-"""Runs: one user intent from start to end, and its four statuses.
+"""Runs: one request to an agent from start to end, with four statuses.
 
     created ──► running ◄──► waiting
        │           │            │
        └───────────┴────────────┴──► done        (done is the only end, and is never reopened)
 
-A status says what a user may expect. That a run is *ready* isn't a status: it is a queued delivery.
+A run that is ready to execute has no status of its own: a delivery for it is queued.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class WaitingReason(StrEnum):
 
 
 LIFECYCLE = "__runtime.run_lifecycle"
-"""Where a run's state says how it stands, for its continuations."""
+"""Key of the lifecycle entry in a run's state."""
 AWAITING_TASKS = "awaiting_tasks"
 AWAITING_CHILDREN = "awaiting_children"
 MANUAL_PAUSE = "manual_pause"
@@ -61,16 +61,16 @@ _REASONS = {
 
 
 def waiting_reason(status_reason: str | None) -> WaitingReason:
-    """What a lifecycle's reason string means to a user; an unknown one is somebody else's event."""
+    """The waiting reason for a lifecycle's reason string; an unknown one counts as an external event."""
     return _REASONS.get(status_reason or "", WaitingReason.EXTERNAL_EVENT)
 
 
-# --- states: each has just the fields that it may have -------------------------------------------
+# --- states: each has only the fields that it may have --------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """Accepted. Admitted means that it occupies its thread; otherwise it queues behind another run."""
+    """The run is accepted. `admitted`: it occupies its thread; otherwise it is queued behind another run."""
 
     admitted: bool
 
@@ -84,8 +84,8 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Needs something from outside and holds nothing meanwhile. `message` is the lifecycle's word. With
-    `until`, which only `rate_limit` has, the run needs nothing but time."""
+    """The run waits and needs no worker meanwhile. `message` is the lifecycle's reason string. Only
+    `rate_limit` has `until`: the run resumes then without a decision."""
 
     reason: WaitingReason
     message: str
@@ -121,7 +121,7 @@ def status_of(state: RunState) -> RunStatus:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Where a run comes from; a run without parent is its own root."""
+    """The origin of a run; a run without parent is its own root."""
 
     root_run_id: RunId
     parent_run_id: RunId | None = None
@@ -133,7 +133,7 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class MessageInput:
-    """The part of the log that a run was started with."""
+    """The range of the log that a run was started with."""
 
     range: MessageRange | None
     trigger_message_ids: tuple[MessageId, ...] = ()
@@ -141,7 +141,7 @@ class MessageInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """What a start command asks for, checked and resolved, before it is known where it will run."""
+    """A checked start request, before it is known whether the run is queued."""
 
     tenant: Tenant
     id: RunId
@@ -156,21 +156,21 @@ class NewRun:
     lineage: Lineage
     traceparent: str | None = None
     input: MessageInput | None = None
-    """The part of the log that it is about, when it brings no messages of its own."""
+    """The range of the log that the run is about, if the start has no messages."""
 
 
 TRANSPORT_REQUEST_ID = "transport_request_id"
-"""Under which a run's request keeps the id that its client gave the HTTP request."""
+"""Key of the client's request id in a run's request."""
 
 
 def transport_in_request(request_id: str | None) -> JsonObject:
-    """What a run's request keeps of the HTTP request that started it."""
+    """The entry of the HTTP request's id in a run's request."""
     return {} if request_id is None else {TRANSPORT_REQUEST_ID: request_id}
 
 
 @dataclass(frozen=True, slots=True)
 class MessageOutput:
-    """The part of the log that a run has written: the hull of its messages, and their ids."""
+    """The messages that a run has written: their ids, and the smallest range of the log with all of them."""
 
     range: MessageRange | None = None
     message_ids: tuple[MessageId, ...] = ()
@@ -191,7 +191,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """A run as it stands in the database."""
+    """A run as stored."""
 
     tenant: Tenant
     id: RunId
@@ -210,7 +210,7 @@ class RunRecord:
     started_by: str
     attempt: int
     dispatch_id: str | None
-    """The delivery that began the newest activation; a run that was started directly has none."""
+    """The delivery that began the newest activation; None if that was started directly."""
     losses: int
     cancel_requested_at: datetime | None
     created_at: datetime
@@ -218,15 +218,15 @@ class RunRecord:
     updated_at: datetime
     events_from: int
     lost_seconds: float = 0.0
-    """Time spent executing by workers that didn't live to tell, over the whole run."""
+    """Time that lost workers spent executing, over the whole run."""
     unread_inputs: int = 0
-    """Messages that wait to enter the log."""
+    """The number of pending inputs."""
     open_tasks: int = 0
-    """Background tasks that haven't ended."""
+    """The number of background tasks that haven't ended."""
     rolled_back_by: RunId | None = None
-    """The run in whose favour this one is taken out of the conversation, once it has ended."""
+    """The run that replaces this one: at its end, this run's messages are taken out of the conversation."""
     pause: PauseRequest | None = None
-    """The request that keeps it from executing, until a resume removes it."""
+    """The pause request, until a resume removes it."""
 
     @property
     def status(self) -> RunStatus:
@@ -244,7 +244,7 @@ class RunRecord:
 
     @property
     def is_paused(self) -> bool:
-        """No worker executes it, and none will before a resume or a cancel."""
+        """Whether no worker executes the run before a resume or a cancel."""
         return (
             self.pause is not None
             and self.cancel_requested_at is None
@@ -254,7 +254,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which runs a list shows."""
+    """The filter of a run list."""
 
     thread_id: ThreadId | None = None
     parent_run_id: RunId | None = None

@@ -1,4 +1,4 @@
-"""How a run may end: the terminations, what is kept of one, and the one word for how it went."""
+"""Terminations: how a run may end, their JSON, and the outcome derived from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class NaturalEnd:
 
 @dataclass(frozen=True, slots=True)
 class BehaviorRequested:
-    """A plugin asked for the end."""
+    """A plugin ended the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ MAX_ROUNDS = "max_rounds"
 WORKER_LOST = "worker_lost"
 RATE_LIMIT_WAIT_EXCEEDED = "rate_limit_wait_exceeded"
 SUSPENDED: Mapping[str, str] = {"type": "suspended"}
-"""What an event shows where a record that waits has no termination."""
+"""The termination in the `run_finish` of a suspension; the run's record has none."""
 
 
 def termination_to_json(termination: Termination) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def termination_from_json(raw: Mapping[str, Any]) -> Termination:
 
 
 def status_reason(termination: Termination) -> str:
-    """The lifecycle's one-line reason for being done."""
+    """The one-line reason in a done run's lifecycle."""
     match termination:
         case NaturalEnd():
             return "natural"
@@ -103,7 +103,7 @@ def status_reason(termination: Termination) -> str:
 
 
 class Outcome(StrEnum):
-    """One word for how it went, derived from the termination."""
+    """How the run went, derived from its termination."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -135,7 +135,7 @@ TYPES_OF: Mapping[Outcome, tuple[str, ...]] = {
     Outcome.BUDGET_EXCEEDED: ("stopped",),
     Outcome.BLOCKED: ("blocked",),
 }
-"""The types of the terminations that have an outcome."""
+"""The termination types of each outcome."""
 
 
 def _without_none(body: dict[str, Any]) -> dict[str, Any]:

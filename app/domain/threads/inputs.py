@@ -18,7 +18,7 @@ class InputStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A message that a run hasn't taken yet, or has; `position` orders what one run hasn't."""
+    """A message for a run, pending or already read; `position` orders the pending inputs of one run."""
 
     id: InputId
     thread_id: ThreadId
@@ -29,20 +29,20 @@ class Input:
     revision: int
     created_at: datetime
     consumed_seq: int | None
-    """Its place in the thread's log, once it has one."""
+    """Its position in the thread's log; None while it is pending."""
     run_position: int = 0
-    """Where its run stands on the thread, while it waits: less than those that come after it."""
+    """The position of its run in the thread's queue; smaller numbers run first."""
 
 
-def in_new_order(waiting: Sequence[Input], named: Sequence[InputId]) -> list[Input]:
-    """What waits on a thread, with those that are named in that order, on the places that they share."""
-    by_id = {each.id: each for each in waiting}
+def in_new_order(pending: Sequence[Input], named: Sequence[InputId]) -> list[Input]:
+    """The pending inputs, with the named ones in the given order at the positions that they share."""
+    by_id = {each.id: each for each in pending}
     next_one = iter(named)
     moving = set(named)
-    return [by_id[next(next_one)] if each.id in moving else each for each in waiting]
+    return [by_id[next(next_one)] if each.id in moving else each for each in pending]
 
 
-def runs_in_order(waiting: Sequence[Input]) -> list[RunId] | None:
-    """Which run reads first, and which next; None when one would read between what another one does."""
-    found = [run_id for run_id, _ in groupby(waiting, key=lambda each: each.run_id)]
+def runs_in_order(pending: Sequence[Input]) -> list[RunId] | None:
+    """The runs in the order of their inputs; None if the inputs of two runs alternate."""
+    found = [run_id for run_id, _ in groupby(pending, key=lambda each: each.run_id)]
     return found if len(set(found)) == len(found) else None

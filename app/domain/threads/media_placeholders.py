@@ -1,4 +1,4 @@
-"""What a model is told of a block that it can't be sent, so that it doesn't answer as if it weren't there."""
+"""Placeholders for blocks that can't be sent to a model, so that it knows of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from app.domain.threads.messages import (
     UrlSource,
 )
 
-_LONGEST_NAME = 200
+_MAX_NAME_CHARACTERS = 200
 _KINDS: Mapping[MediaType, str] = {
     "image": "an image",
     "audio": "an audio recording",
@@ -30,7 +30,7 @@ _KINDS: Mapping[MediaType, str] = {
 
 
 def placeholder(block: Block) -> str:
-    """Words for any block; none for thoughts, which are nobody's business but their model's."""
+    """A text for any block; empty for thinking, which belongs only to its own model."""
     match block:
         case Text(text) | Summary(text):
             return text
@@ -43,14 +43,14 @@ def placeholder(block: Block) -> str:
         case ToolOutcome(_, content):
             return f"[the result of a tool call: {text_with_placeholders(content)}]"
         case UnknownBlock(raw):
-            kind = str(raw.get("type", "?"))[:_LONGEST_NAME]
+            kind = str(raw.get("type", "?"))[:_MAX_NAME_CHARACTERS]
             return f"[a part of type {kind!r} that can't be shown to you]"
         case _:
             assert_never(block)
 
 
 def without_media(messages: Sequence[Message]) -> Sequence[Message]:
-    """The same messages, with media named instead of sent."""
+    """The messages with placeholders instead of media."""
     if not any(isinstance(block, Media) for message in messages for block in message.content):
         return messages
     return [
@@ -66,26 +66,26 @@ def without_media(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def text_with_placeholders(content: Sequence[Block]) -> str:
-    """A message's content where only text can stand. What isn't text has a line of its own."""
+    """The content as text only. Each placeholder has its own line."""
     if all(isinstance(block, Text) for block in content):
         return "".join(block.text for block in content if isinstance(block, Text))
     lines = [""]
     for block in content:
-        words = placeholder(block)
+        text = placeholder(block)
         if isinstance(block, Text):
-            lines[-1] += words
-        elif words:
-            lines += [words, ""]
+            lines[-1] += text
+        elif text:
+            lines += [text, ""]
     return "\n".join(line for line in lines if line)
 
 
 def _media(media: Media) -> str:
     kind = _KINDS[media.type]
-    title = f" called {media.title[:_LONGEST_NAME]!r}" if media.title else ""
+    title = f" called {media.title[:_MAX_NAME_CHARACTERS]!r}" if media.title else ""
     match media.source:
         case Base64Source(media_type):
-            return f"{kind}{title} of type {media_type[:_LONGEST_NAME]}"
+            return f"{kind}{title} of type {media_type[:_MAX_NAME_CHARACTERS]}"
         case UrlSource(url):
-            return f"{kind}{title} at {url[:_LONGEST_NAME]}"
+            return f"{kind}{title} at {url[:_MAX_NAME_CHARACTERS]}"
         case _:
             assert_never(media.source)

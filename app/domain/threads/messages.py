@@ -1,4 +1,4 @@
-"""Messages: what a thread's log is made of, and what a model reads and writes."""
+"""Messages: the entries of a thread's log, and their content blocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ class Visibility(StrEnum):
 
 
 class TruncationReason(StrEnum):
-    """Why an assistant's message stops in the middle."""
+    """Why an assistant message is incomplete."""
 
     CANCELLED = "cancelled"
     FAILED = "failed"
@@ -33,14 +33,14 @@ class TruncationReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MessageRange:
-    """A stretch of a log, both ends included, counted from 1."""
+    """A range of the log, both ends inclusive, counted from 1."""
 
     from_seq: int
     to_seq: int
 
     @staticmethod
     def of(from_seq: int, to_seq: int) -> "MessageRange | None":
-        """The range, or nothing when its bounds don't make one."""
+        """The range, or None if the bounds are invalid."""
         return MessageRange(from_seq, to_seq) if 1 <= from_seq <= to_seq else None
 
     def hull(self, seq: int) -> "MessageRange":
@@ -84,7 +84,7 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call told inside a message, where others keep theirs; our own calls stand beside the content."""
+    """A call as a content block, as clients may send it. Calls of runs are in `Message.tool_calls`."""
 
     id: CallId
     name: str
@@ -93,7 +93,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """A result told inside a message, as `tool_result`; our own results are messages."""
+    """A `tool_result` block, as clients may send it. Results of runs are messages."""
 
     call_id: CallId
     content: "tuple[Block, ...]"
@@ -101,7 +101,7 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a stretch of the log comes to. The log keeps the stretch; models are shown this instead."""
+    """A summary of a range of the log. The log keeps the range; models read the summary instead."""
 
     text: str
     of: MessageRange
@@ -109,7 +109,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class UnknownBlock:
-    """A block that a newer version wrote: kept as it is, shown as it is; models are told its name."""
+    """A block of an unknown type, kept and shown unchanged; models get a placeholder with its type."""
 
     raw: dict[str, Any]
 
@@ -126,11 +126,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One entry of the log. `run_id` and `step_index` say which run produced it, if one did.
+    """One entry of the log. `run_id` and `step_index` name the run and step that wrote it, if one did.
 
-    `ran_with` stands on a tool's result when a person had edited the call's arguments: the log keeps
-    what the model asked for, and shows what was done. `cut_short` stands on what an assistant had said
-    when its run ended in the middle of it.
+    `ran_with` are the arguments that a person edited, on the call's result; the call keeps the model's own
+    arguments. `cut_short` marks an assistant message that was incomplete when its run ended.
     """
 
     id: MessageId
@@ -149,7 +148,7 @@ class Message:
         return text_of(self.content)
 
     def produced_by(self, run_id: RunId, step_index: int | None) -> "Message":
-        """The message with its provenance filled in; what is already there is never overwritten."""
+        """The message with its run and step set, unless it has them already."""
         return replace(
             self,
             run_id=self.run_id if self.run_id is not None else run_id,
@@ -159,17 +158,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class LoggedMessage:
-    """A message at its place in the thread's log; that place never changes."""
+    """A message at its position in the thread's log, which never changes."""
 
     seq: int
     message: Message
     created_at: datetime | None = None
     rolled_back_by: RunId | None = None
-    """The run in whose favour it doesn't count any more."""
+    """The run that replaced this message's run by a rollback."""
 
 
 def text_of(content: Sequence[Block]) -> str:
-    """All text blocks joined without a separator; other blocks have no text."""
+    """The text blocks, joined without a separator; other blocks are skipped."""
     return "".join(block.text for block in content if isinstance(block, Text))
 
 
@@ -196,9 +195,9 @@ def block_to_json(block: Block) -> dict[str, Any]:
 
 
 def block_from_json(raw: dict[str, Any]) -> Block:
-    """The block that was written; one of an unknown kind or shape comes back untouched."""
+    """The parsed block; one of an unknown type or shape stays unchanged as `UnknownBlock`."""
     known = _known_block(raw)
-    # A field that this version doesn't know must not get lost on the way through.
+    # A block with unknown fields stays as it is, so that they aren't lost.
     return known if known is not None and block_to_json(known) == raw else UnknownBlock(raw)
 
 
@@ -248,7 +247,7 @@ def _source_from_json(raw: dict[str, Any]) -> Source | None:
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
-    """The wire shape: what is absent is left out, the visibility of ordinary messages too."""
+    """The wire format, without absent fields and without the default visibility."""
     body: dict[str, Any] = {
         "id": message.id,
         "role": message.role.value,

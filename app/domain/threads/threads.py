@@ -9,7 +9,7 @@ from app.domain.json_values import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
-    """A conversation. The open run is the one that occupies it."""
+    """A conversation. `open_run_id` is the run that occupies it."""
 
     id: ThreadId
     title: str | None
@@ -25,13 +25,13 @@ class Thread:
 
     @property
     def is_occupied(self) -> bool:
-        """Whether a new run has to stand in line."""
+        """Whether a new run is queued."""
         return self.open_run_id is not None or self.queue_length > 0
 
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """How much of a table is a thread's; `size` is bytes as stored, compressed where they are."""
+    """A thread's share of a table; `size` is in bytes as stored, after compression."""
 
     table: str
     rows: int
@@ -40,7 +40,7 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class ThreadSize:
-    """What a thread takes in every table, and what it would take besides if its deltas weren't merged."""
+    """A thread's share of every table, and the rows and bytes that merging its deltas has saved."""
 
     tables: tuple[TableSize, ...]
     saved_rows: int

@@ -1,4 +1,4 @@
-"""Decisions: a human's answers to tickets, each with an id of its own."""
+"""Decisions: people's answers to tickets, each with its own id."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ class Action(StrEnum):
 
 
 class DecisionEffect(StrEnum):
-    """What became of an answer: it counted, it counts with others, or it was turned away."""
+    """The effect of an answer: it decided the ticket, counts as a vote, or was refused."""
 
     DECIDED = "decided"
     VOTED = "voted"
@@ -27,7 +27,7 @@ class DecisionEffect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionAnswer:
-    """What one decision says, before anybody knows whether it counts."""
+    """The content of an answer, before it is checked."""
 
     action: Action
     arguments: JsonObject | None = None
@@ -40,18 +40,18 @@ class DecisionAnswer:
 
     @property
     def allows_call(self) -> bool:
-        """Whether the model gets what it asked for, or something in its place: that may take several
-        people. One is enough to say no."""
+        """Whether the answer gives the call a result. Such answers may need a quorum; a rejection never
+        does."""
         return self.action in (Action.APPROVE, Action.EDIT, Action.RESPOND)
 
     def agrees_with(self, other: "DecisionAnswer") -> bool:
-        """Whatever reasons were given."""
+        """Whether both say the same, apart from their reasons."""
         return (self.action, self.payload) == (other.action, other.payload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """An answer that counted: who gave it, when, and under which id."""
+    """An answer, with its id, the person who gave it and the time."""
 
     decision_id: str
     answer: DecisionAnswer
@@ -60,7 +60,7 @@ class Decision:
 
 
 def decision_to_json(decision: Decision) -> dict[str, Any]:
-    """A decision as a refusal shows it to somebody who came too late."""
+    """The earlier decision, as the refusal of a later one shows it."""
     return {
         "decision_id": decision.decision_id,
         "action": decision.answer.action.value,
@@ -71,7 +71,7 @@ def decision_to_json(decision: Decision) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StoredAttempt:
-    """An answer to a ticket with what became of it; `refusal` is the code of a refused one."""
+    """A stored answer to a ticket, with its effect; `refusal` is the code of a refused one."""
 
     ticket: TicketKey
     decision: Decision
@@ -80,17 +80,17 @@ class StoredAttempt:
 
 
 def derived_decision_id(ticket_key: str, answer: DecisionAnswer, subject: str) -> str:
-    """The same answer by the same person to the same ticket has the same id, however often sent."""
+    """The same id for each repetition of the same answer by the same person to the same ticket."""
     return digest([ticket_key, answer.action.value, answer.payload, subject])
 
 
 def decision_id_of_message(message_id: MessageId) -> str:
-    """The id of a decision that a message stands for: the message itself enters the log."""
+    """The id of a decision that a message makes; the message itself enters the log."""
     return f"message:{message_id}"
 
 
-EXPIRED = "Expired: nobody answered in time"
-"""What the model reads when nobody did. That isn't a denial: it may ask again."""
+EXPIRED = "Expired: no decision came in time"
+"""What the model reads if a ticket expires. That isn't a denial: it may call the tool again."""
 
 
 def denial(answer: DecisionAnswer) -> str:

@@ -1,11 +1,11 @@
-"""Limit tickets: whether a run that has used what its caller allowed may use more.
+"""Limit tickets: ask whether a run that has reached a limit may use more.
 
-    approve            go on, with the limit raised as the ticket proposes: by its own size
-    edit or respond    go on, with {"raise_by": N}
-    reject, cancel     the run ends; so it does when nobody answers in time
+    approve            continue, with the limit raised as the ticket proposes: by its own size
+    edit or respond    continue, with the limit raised by {"raise_by": N}
+    reject, cancel     the run ends, as it does when the ticket expires
 
-Such a ticket is about the whole run: while it is open nothing of the run goes on, whatever else is
-answered meanwhile.
+The ticket is about the whole run: while it is open the run doesn't execute, even if other tickets are
+decided meanwhile.
 """
 
 from collections.abc import Collection
@@ -30,7 +30,7 @@ from app.domain.tickets.tickets import (
 from app.domain.tools.tool_calls import ResumeMode
 
 LIMIT_TOOL_NAME = "run:limit"
-"""What stands in place of a tool's name: no tool is called so."""
+"""The tool name of limit tickets; no tool has it."""
 RAISE_BY = "raise_by"
 MAX_AMOUNT = 10**12
 
@@ -48,13 +48,13 @@ def limit_ticket(
     terms: TicketTerms,
     at: datetime,
 ) -> Ticket:
-    """The question whether a run may use more of something."""
-    allowed, so_far = limits.of(limit) or 0, used.of(limit)
+    """The ticket about one limit of a run."""
+    allowed, used_amount = limits.of(limit) or 0, used.of(limit)
     arguments = {
         "limit": limit.value,
         "allowed": allowed,
-        "used": _shown(so_far),
-        RAISE_BY: proposed_raise(limits.asked.get(limit, 1), allowed, so_far),
+        "used": _shown(used_amount),
+        RAISE_BY: proposed_raise(limits.asked.get(limit, 1), allowed, used_amount),
     }
     mode = ResumeMode.PASS_DECISION_TO_TOOL
     return Ticket(
@@ -73,7 +73,7 @@ def limit_ticket(
         allowed_actions=allowed_actions(TicketKind.LIMIT, mode),
         response_schema=_schema(limit),
         reason=LIMIT_TOOL_NAME,
-        message=f"The run may go no further: {limit_sentence(limit, so_far, allowed)}",
+        message=f"The run may go no further: {limit_sentence(limit, used_amount, allowed)}",
         status=TicketStatus.OPEN,
         created_at=at,
         updated_at=at,
@@ -87,7 +87,7 @@ def limit_of(ticket: Ticket) -> Limit:
 
 
 def raise_granted(ticket: Ticket) -> Amount | None:
-    """By how much the limit is raised; None when it isn't."""
+    """The amount by which the decision raises the limit, or None."""
     if ticket.decision is None:
         return None
     answer = ticket.decision.answer
@@ -103,9 +103,9 @@ def raise_granted(ticket: Ticket) -> Amount | None:
 
 
 def reason_not_raised(ticket: Ticket) -> str:
-    """What the end of the run says about the answer that it got."""
+    """The clause about the decision in the run's termination."""
     if ticket.decision is None:
-        return ", and nobody answered in time"
+        return ", and no decision came in time"
     reason = ticket.decision.answer.reason
     return ", and no more was granted" + (f": {reason}" if reason else "")
 
@@ -116,7 +116,7 @@ def _amount(given: Json) -> Amount:
 
 
 def proposed_raise(own_size: Amount, allowed: Amount, used: Amount) -> Amount:
-    """The size that was asked for, as many times as it takes to leave room."""
+    """The smallest multiple of the limit's own size that leaves room for more."""
     return own_size * max(1, floor((used - allowed) / own_size) + 1)
 
 

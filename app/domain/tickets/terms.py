@@ -1,4 +1,4 @@
-"""Terms of a ticket: who may answer it, how long it waits, and what happens when nobody does."""
+"""Terms of a ticket: who may answer it, when it expires, and what happens then."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from app.domain.json_values import JsonObject
 
 
 class OnExpiry(StrEnum):
-    """What happens when nobody has answered in time."""
+    """What happens when the ticket expires."""
 
     REJECT = "reject"
     CANCEL_RUN = "cancel_run"
@@ -18,7 +18,7 @@ class OnExpiry(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApproverRule:
-    """Who may let a tool's calls pass: holders of a scope, not whoever started the run, so many."""
+    """Who may approve a tool's calls: holders of `scope`, not the run's starter, and how many of them."""
 
     scope: str | None = None
     not_starter: bool = False
@@ -27,17 +27,20 @@ class ApproverRule:
     def broken_by(
         self, scopes: Collection[str], *, is_admin: bool, is_starter: bool
     ) -> tuple[str, str] | None:
-        """The name of the rule that somebody fails, and what it asks for; None when they may."""
+        """The part of the rule that a person doesn't fulfil, and why; None if they may answer."""
         if self.scope is not None and self.scope not in scopes and not is_admin:
             return "scope", f"it needs the scope {self.scope!r}, which your key doesn't have"
         if self.not_starter and is_starter:
-            return "not_starter", "whoever started the run can't answer it; somebody else must"
+            return (
+                "not_starter",
+                "the person who started the run can't answer it; another person must",
+            )
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketTerms:
-    """`expires_in` is in seconds; without it the ticket waits for ever."""
+    """`expires_in` is in seconds; without it the ticket never expires."""
 
     expires_in: float | None = None
     on_expiry: OnExpiry = OnExpiry.REJECT
@@ -67,6 +70,6 @@ def approvers_from_json(raw: JsonObject) -> ApproverRule:
 
 
 def policy_of_request(request: JsonObject) -> Mapping[str, Any]:
-    """What a start has asked for its tickets, if it has."""
+    """The ticket policy of a run's start request; empty if it has none."""
     policy: Mapping[str, Any] = request.get("ticket_policy") or {}
     return policy

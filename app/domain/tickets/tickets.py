@@ -1,9 +1,9 @@
-"""Tickets: durable questions that keep a run waiting, each about one exact call.
+"""Tickets: durable questions that suspend a run, each about one exact call.
 
     open ──► decided | expired | void
 
-A ticket is an authorization boundary, not a chat message: it is bound to the tool, to the digest of
-its arguments and to the run, it can be used once, and it never changes after it left `open`.
+A ticket is an authorization boundary: it is bound to the run, the tool and the digest of the arguments. It is
+applied once, and never changes after it left `open`.
 """
 
 from collections.abc import Collection, Sequence
@@ -47,7 +47,7 @@ class TicketStatus(StrEnum):
 
 
 class NoticeKind(StrEnum):
-    """What the inbox is told of a ticket."""
+    """The kinds of changes that the inbox publishes."""
 
     OPENED = "opened"
     VOTED = "voted"
@@ -59,13 +59,13 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """`key` is its id in the tenant; `ticket_id` its name in the run, unique among the open ones."""
+    """`id` is unique in the tenant, `name` in the run. On the wire the name is `ticket_id`."""
 
     id: TicketKey
     run_id: RunId
     thread_id: ThreadId
     agent_id: AgentId
-    """Who made the call: the run may have been handed from one to another."""
+    """The agent that made the call; the run may have been handed off since."""
     name: str
     kind: TicketKind
     call_id: CallId | None
@@ -86,21 +86,21 @@ class Ticket:
     evidence: JsonObject | None = None
     terms: TicketTerms = NO_TERMS
     event: EventWait | None = None
-    """What a ticket of kind `event` waits for."""
+    """The event that a ticket of kind `event` waits for."""
     expires_at: datetime | None = None
-    """By the database's clock: known once the ticket is stored."""
+    """By the database's clock; None until the ticket is stored."""
 
     @property
     def is_unsettled(self) -> bool:
-        """Open, or answered or expired and not yet applied."""
+        """Whether the ticket is open, or decided or expired and not applied."""
         is_over = self.status in (TicketStatus.DECIDED, TicketStatus.EXPIRED)
         return self.status is TicketStatus.OPEN or (is_over and self.applied_at is None)
 
 
 def can_resume(unsettled: Collection[Ticket]) -> bool:
-    """Whether a run that waits for these has an answer that it can use.
+    """Whether a run with these unsettled tickets can resume.
 
-    A question about a limit is about the whole run: while it is open, other answers wait with it.
+    An open limit ticket holds the whole run, so decisions on other tickets wait with it.
     """
     is_held = any(
         each.kind is TicketKind.LIMIT and each.status is TicketStatus.OPEN for each in unsettled
@@ -114,7 +114,7 @@ _ALWAYS = frozenset({Action.RESPOND, Action.REJECT, Action.CANCEL})
 
 
 def allowed_actions(kind: TicketKind, mode: ResumeMode) -> frozenset[Action]:
-    """What may be answered. A decision that *is* the result can't also run the tool."""
+    """The allowed actions. A decision that is used as the result can't also run the tool."""
     if kind is TicketKind.CHILD:
         return frozenset({Action.CANCEL})
     if kind is TicketKind.EVENT:
@@ -127,15 +127,15 @@ def allowed_actions(kind: TicketKind, mode: ResumeMode) -> frozenset[Action]:
 
 
 def arguments_digest(tool_name: str, arguments: Json) -> str:
-    """What a decision may quote to say which call exactly it was made about."""
+    """A digest that a decision may quote to name the exact call that it is about."""
     return digest([tool_name, arguments])
 
 
 def ticket_name(suspension: SuspensionRequest, call_id: CallId, taken: Collection[str] = ()) -> str:
-    """What a ticket is called in its run: as the asker named it, else like its call.
+    """The ticket's name in its run: the `suspension_id`, else the call's id.
 
-    A name that another ticket has is made unique by the call's id, and by a number after that: an
-    answer that is sent again must never count for a newer question.
+    If another ticket has that name, the call's id and then a number are appended. So a repeated decision
+    never counts for a newer ticket.
     """
     name = (suspension.suspension_id or "").strip() or call_id
     if name not in taken:
@@ -144,7 +144,7 @@ def ticket_name(suspension: SuspensionRequest, call_id: CallId, taken: Collectio
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """The name, with a number behind it where somebody has it already."""
+    """The name, with a number appended if it is taken."""
     names = chain([name], (f"{name}:{number}" for number in count(2)))
     return next(each for each in names if each not in taken)
 
@@ -163,7 +163,7 @@ def ticket_for(
     evidence: JsonObject | None = None,
     terms: TicketTerms = NO_TERMS,
 ) -> Ticket:
-    """The question about one call, bound to the arguments that it would run with."""
+    """The ticket of one call, bound to the arguments that the call would run with."""
     tool_name, arguments = state.call.name, state.effective_arguments
     return Ticket(
         id=id,
@@ -197,7 +197,7 @@ def ticket_order(ticket: Ticket) -> tuple[str, str]:
 
 
 def ticket_as_opened(ticket: Ticket) -> Ticket:
-    """The question as it was asked, whatever has become of it."""
+    """The ticket as it was opened, without its decision."""
     return replace(
         ticket,
         status=TicketStatus.OPEN,
@@ -208,7 +208,7 @@ def ticket_as_opened(ticket: Ticket) -> Ticket:
 
 
 def ticket_to_json(ticket: Ticket) -> dict[str, Any]:
-    """A ticket as a waiting run shows it."""
+    """The ticket as a waiting run shows it."""
     body: dict[str, Any] = {
         "id": ticket.id,
         "ticket_id": ticket.name,
@@ -231,12 +231,12 @@ def ticket_to_json(ticket: Ticket) -> dict[str, Any]:
 
 
 def event_to_json(wait: EventWait) -> dict[str, Any]:
-    """What a ticket waits for, as clients see it."""
+    """The event that a ticket waits for, as clients see it."""
     return {"name": wait.name, "key": wait.key}
 
 
 def _terms_to_json(ticket: Ticket) -> dict[str, Any]:
-    """`expires_in` counts from the moment of storing, by the database's clock; that isn't known before."""
+    """The terms on the wire. Before the ticket is stored it has `expires_in` instead of `expires_at`."""
     terms = ticket.terms
     body: dict[str, Any] = {}
     if terms.approvers is not None:
@@ -252,8 +252,8 @@ def _terms_to_json(ticket: Ticket) -> dict[str, Any]:
 
 
 def suspension_to_json(ticket: Ticket) -> dict[str, Any]:
-    """A question as the result of its call shows it."""
-    asked: dict[str, Any] = {
+    """The ticket as the pending result of its call shows it."""
+    suspension: dict[str, Any] = {
         "id": ticket.name,
         "action": ticket.reason,
         "message": ticket.message,
@@ -261,7 +261,7 @@ def suspension_to_json(ticket: Ticket) -> dict[str, Any]:
         "response_schema": ticket.response_schema,
     }
     return {
-        "suspension": {key: value for key, value in asked.items() if value is not None},
+        "suspension": {key: value for key, value in suspension.items() if value is not None},
         "pending": {
             "id": ticket.call_id,
             "name": ticket.tool_name,
@@ -279,8 +279,8 @@ def waiting_to_json(
     until: datetime | None = None,
     detail: str = "",
 ) -> dict[str, Any]:
-    """What a waiting run waits for; `ticket_ids` are its tickets' names in the same order. `until` and
-    `detail` are there when it only needs time."""
+    """What a run waits for; `ticket_ids` are the tickets' names in the same order. `until` and `detail` are
+    only set for a rate limit."""
     ordered = sorted(tickets, key=ticket_order)
     timed = {} if until is None else {"until": format_timestamp(until), "detail": detail}
     return {
@@ -295,14 +295,14 @@ def waiting_to_json(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketFilter:
-    """Which tickets an inbox shows."""
+    """The filter of a ticket list."""
 
     status: TicketStatus | None = None
     kind: TicketKind | None = None
-    """Without it, those that people answer."""
+    """Without a kind, only tickets that people answer."""
     agent_id: AgentId | None = None
     tool: str | None = None
     run_id: RunId | None = None
     expires_before: datetime | None = None
     decidable_by: Principal | None = None
-    """Those that this person may decide, and hasn't voted on."""
+    """Only tickets that this person may decide and hasn't voted on."""

@@ -1,4 +1,4 @@
-"""Traces: what is known of a call that was running when its worker was lost."""
+"""Evidence about a call that was running when its worker was lost."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,12 +9,12 @@ from app.domain.json_values import JsonObject
 from app.domain.timestamps import format_timestamp
 
 MAX_STREAMED_CHARACTERS = 4000
-"""Characters of its output that are shown: the last ones say most."""
+"""The last characters of the call's output that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostWorker:
-    """The process that had the call; where it ran is forgotten in time."""
+    """The worker that executed the call; `host` and `pid` are None once its row is deleted."""
 
     id: WorkerId
     host: str | None
@@ -26,13 +26,13 @@ class LostWorker:
 class CrashEvidence:
     worker: LostWorker | None = None
     streamed: str = ""
-    """The end of what it showed of its output."""
+    """The end of the call's streamed output."""
     progress: JsonObject | None = None
-    """How far it said that it was."""
+    """The call's last progress activity."""
 
 
 def evidence_to_json(evidence: CrashEvidence) -> dict[str, Any]:
-    """As evidence on a ticket; what isn't known isn't there."""
+    """The evidence for a ticket, without unknown fields."""
     body: dict[str, Any] = {}
     if evidence.worker is not None:
         last = evidence.worker.heartbeat_at

@@ -1,4 +1,4 @@
-"""Reconciliation: what a tool can say of a call of its own that a lost worker left running."""
+"""Reconciliation: a tool's answer about a call that a lost worker left running."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -8,25 +8,25 @@ from app.domain.tools.tool_calls import ToolResult
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """It took effect; `result` is what the call would have returned."""
+    """The call took effect; `result` is what it would have returned."""
 
     result: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class DidNotHappen:
-    """It took no effect, and won't any more: it may be run again, under the same key."""
+    """The call took no effect, and won't later: it may run again, under the same key."""
 
 
 @dataclass(frozen=True, slots=True)
 class DontKnow:
-    """Only a person can find out. `why` is for that person."""
+    """The tool can't find out. `why` is shown to the person who is asked."""
 
     why: str | None = None
 
 
 Reconciled: TypeAlias = Happened | DidNotHappen | DontKnow
-"""What a tool's function answers."""
+"""What a tool's reconciler returns."""
 
 Found: TypeAlias = ToolResult | DidNotHappen | DontKnow
-"""The same as the loop gets it."""
+"""The same for the loop, with `Happened` as a tool result."""

@@ -1,4 +1,4 @@
-"""Tool calls: what a tool says of itself, what a call goes through, and what comes out of it."""
+"""Tool calls: descriptors of tools, the states of a call, and its result."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +14,7 @@ INTERRUPTED = "[Tool execution was interrupted]"
 
 
 class Effect(StrEnum):
-    """What running a call twice would do."""
+    """Whether running a call twice is safe."""
 
     READ = "read"
     IDEMPOTENT = "idempotent"
@@ -26,10 +26,10 @@ class Effect(StrEnum):
 
 
 class CallStatus(StrEnum):
-    """Where a call of an open step stands.
+    """The status of a call of an open step.
 
-    `pending` never started; `running` was marked before its tool got it, so without a result its
-    outcome is unknown; `suspended` waits for a ticket; the rest have their result.
+    `pending`: never started. `running`: marked before its tool got it, so after a crash its outcome is
+    unknown. `suspended`: waits for a ticket. The others have a result.
     """
 
     PENDING = "pending"
@@ -45,7 +45,7 @@ class CallStatus(StrEnum):
 
 
 class ResumeMode(StrEnum):
-    """How a decision is used once it is there."""
+    """How a decision is used."""
 
     REPLAY_TOOL_CALL = "replay_tool_call"
     USE_DECISION_AS_TOOL_RESULT = "use_decision_as_tool_result"
@@ -60,7 +60,7 @@ class ResultStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDescriptor:
-    """What a model and an approver may know of a tool."""
+    """The description of a tool for models, approvers and the loop."""
 
     name: str
     description: str
@@ -68,15 +68,15 @@ class ToolDescriptor:
     effect: Effect = Effect.UNSAFE
     timeout: float | None = None
     retries: int = 0
-    """Times that a call is tried again when it fails; only of a tool that may be run again."""
+    """Retries of a failing call; only for tools whose effect allows a rerun."""
     response_schema: JsonObject | None = None
     is_frontend: bool = False
-    """Its calls are carried out by the client: here they only ever wait for its answer."""
+    """The client executes its calls; here they only wait for the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuspensionRequest:
-    """A tool's or a gate's wish to have a human asked before the call goes on."""
+    """A tool's or the gate's request to suspend the call until a decision or a signal comes."""
 
     message: str
     action: str = ""
@@ -84,12 +84,12 @@ class SuspensionRequest:
     response_schema: JsonObject | None = None
     suspension_id: str | None = None
     event: EventWait | None = None
-    """What the call waits for, when that is a signal and not a person."""
+    """The awaited event, if the call waits for a signal and not for a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came out of a call. `metadata` is for programs; the model never reads it."""
+    """The result of a call. `metadata` is for programs; the model never reads it."""
 
     tool_name: str
     status: ResultStatus
@@ -98,7 +98,7 @@ class ToolResult:
     suspension: SuspensionRequest | None = None
     metadata: JsonObject | None = None
     may_be_retried: bool = field(default=True, compare=False)
-    """Of an error: the same call may do better when it is tried again. A hint, and never stored."""
+    """For errors: whether a retry may succeed. A hint, which is never stored."""
 
     @staticmethod
     def success(tool_name: str, data: Json, message: str | None = None) -> "ToolResult":
@@ -131,7 +131,7 @@ class ToolResult:
 
     @property
     def text(self) -> str:
-        """What the model reads: the message when there is one, a plain string as it is, else JSON."""
+        """What the model reads: the message if there is one, else the data, as JSON unless it is a string."""
         if self.message is not None:
             return self.message
         return self.data if isinstance(self.data, str) else compact(self.data)
@@ -148,7 +148,7 @@ class ToolResult:
         return body
 
     def resumed_payload(self) -> Json:
-        """What `tool_call_resumed` shows of a result, with its metadata if there is any."""
+        """The `result` of `tool_call_resumed`, with the metadata if there is any."""
         match self.status:
             case ResultStatus.SUCCESS:
                 return {"data": self.data, **self._shown_metadata} if self.metadata else self.data
@@ -176,7 +176,7 @@ class ToolResult:
 
 
 def result_of_response(tool_name: str, response: Json) -> ToolResult:
-    """A human's answer in place of a tool's: `{"error": …}` counts as an error."""
+    """The result from a person's response instead of the tool's: `{"error": …}` counts as an error."""
     body = as_object(response)
     if body is not None and set(body) == {"error"}:
         return ToolResult.error(tool_name, str(body["error"]))
@@ -185,11 +185,10 @@ def result_of_response(tool_name: str, response: Json) -> ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class UnreportedOutcome:
-    """What a call came to while calls before it were still running.
+    """The stored result of a call that wasn't reported yet, because calls before it still run.
 
-    It has its result, so it is never executed again; it is told when its turn comes. `changes` are the
-    updates of state that it asked for, by key: once told they stay here without the result, because
-    calls behind it that ran at the same time may not change the same.
+    The call is never executed again; its result is reported in order. `changes` are its state updates by
+    key. They stay here after the report, because parallel calls behind it must not change the same keys.
     """
 
     result: ToolResult | None
@@ -198,9 +197,9 @@ class UnreportedOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallState:
-    """One call of an open step, as it is kept until the step is complete.
+    """One call of an open step, stored until the step is complete.
 
-    `arguments` are the model's; `run_with` are a human's edit of them, when there is one.
+    `run_with` are the arguments as a person edited them; without an edit the model's arguments count.
     """
 
     call: ToolCall
@@ -218,12 +217,12 @@ class CallState:
 
     @property
     def unreported_result(self) -> ToolResult | None:
-        """The result that is known and isn't in the log yet."""
+        """The known result that isn't in the log yet."""
         return None if self.unreported_outcome is None else self.unreported_outcome.result
 
     @property
     def is_answered(self) -> bool:
-        """Its result is in the log."""
+        """Whether its result is in the log."""
         return self.status.is_final and self.unreported_result is None
 
 
@@ -252,13 +251,13 @@ def outcome_from_json(tool_name: str, raw: Mapping[str, Any]) -> UnreportedOutco
 
 
 def _result_from_json(tool_name: str, raw: Mapping[str, Any]) -> ToolResult:
-    asked = raw["suspension"]
+    suspension = raw["suspension"]
     return ToolResult(
         tool_name,
         ResultStatus(raw["status"]),
         raw["data"],
         raw["message"],
-        None if asked is None else _suspension_from_json(asked),
+        None if suspension is None else _suspension_from_json(suspension),
         raw["metadata"],
     )
 

@@ -80,11 +80,11 @@ def _refusal(run: ActiveRun, target: AgentId) -> str | None:
     limits = run.agent.spec.delegation
     depth = run.record.lineage.depth + 1
     if depth > limits.max_depth:
-        return f"work can't be passed on {depth} times; {limits.max_depth} is the most"
+        return f"a child run at depth {depth} isn't allowed; the limit is {limits.max_depth}"
     if target in ancestors_of(run.record):
-        return f"agent '{target}' waits for this very work; it can't be given it again"
+        return f"agent '{target}' already waits for this work, so it can't be called again"
     if run.state.snapshot.get(CHILDREN) >= limits.max_children:
-        return f"this run has given work to {limits.max_children} others; it can't to any more"
+        return f"this run has started {limits.max_children} child runs, and may start no more"
     return None
 
 
