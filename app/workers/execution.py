@@ -32,7 +32,7 @@ from app.runtime.agent import (
     placeholder_agent,
 )
 from app.runtime.cancellation import Interruption, InterruptReason
-from app.runtime.compaction.compaction import NO_RESULT, Begin, Compaction
+from app.runtime.compaction.compaction import NO_RESULT, StartTask, Compaction
 from app.runtime.endings import Ending, HandedOver, RunFinished, Suspended, fail
 from app.runtime.handoff import active_agent
 from app.runtime.loop import advance, cancel_claimed, fail_claimed
@@ -61,7 +61,7 @@ class Execution:
     stopping: asyncio.Event
     """Set when this process is about to end."""
     interruption: Interruption = field(default_factory=Interruption)
-    start_task: Begin | None = None
+    start_task: StartTask | None = None
     """Begins what may outlive the run, in a task of the worker's; without it there is no such thing."""
 
     @property

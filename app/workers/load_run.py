@@ -8,7 +8,7 @@ from app.events.journal import Journal
 from app.runtime.active_run import ActivationStart, ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
-from app.runtime.compaction.compaction import Begin, Compaction
+from app.runtime.compaction.compaction import StartTask, Compaction
 from app.storage.events import event_log
 from app.storage.runs import tool_calls
 from app.storage.threads import messages
@@ -25,7 +25,7 @@ async def load_run(
     agent: ResolvedAgent,
     agents: Agents,
     interruption: Interruption,
-    begin: Begin | None,
+    begin: StartTask | None,
 ) -> ActiveRun:
     """All that the loop needs of a run whose agent is here."""
     record = claimed.record

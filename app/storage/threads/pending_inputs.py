@@ -102,7 +102,7 @@ def _waiting(tenant: Tenant, thread_id: ThreadId, *columns: Any) -> Select[Any]:
 
 
 def _placed(row: Row) -> Input:
-    return replace(_input_of(row), place=row["place"])
+    return replace(_input_of(row), run_position=row["place"])
 
 
 async def move(connection: Connection, tenant: Tenant, moved: Input) -> None:
