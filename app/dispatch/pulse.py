@@ -4,6 +4,9 @@ A tool or a hook that blocks the loop silences the heartbeat, and would cost the
 though it lives. A thread asks the loop to answer, once per interval. While there is no answer it beats in
 the loop's place, over a connection of its own; a loop that is blocked for longer than its limit is as good
 as dead, and its runs are for others.
+
+A blocked loop reads no cancel requests. Once it is blocked for a heartbeat time-out, the thread gives up the
+runs that have one, and another worker ends them.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ import structlog
 from app import telemetry
 from app.clock import pause
 from app.domain.ids import WorkerId
-from app.storage import workers
+from app.storage import cancel_requests, workers
 from app.storage.connecting import RawConnection
 from app.storage.database import DATABASE_AWAY, Database
 
@@ -33,12 +36,19 @@ class Pulse:
     """Watches the loop that it is started on."""
 
     def __init__(
-        self, database: Database, me: WorkerId, *, interval: float, blocked_timeout: float
+        self,
+        database: Database,
+        me: WorkerId,
+        *,
+        interval: float,
+        heartbeat_timeout: float,
+        blocked_timeout: float,
     ) -> None:
         self._database = database
         self._me = me
         self._interval = interval
         self._limit = blocked_timeout
+        self._release_after = min(heartbeat_timeout, blocked_timeout)
         self._stopping = threading.Event()
         self._unanswered = 0
         """Counted instead of timed: a process that was frozen as a whole hasn't been blocked."""
@@ -87,8 +97,11 @@ class Pulse:
         is_given_up = False
         try:
             while self._is_blocked and self._ask(loop):
-                if self._unanswered * self._interval <= self._limit:
-                    connection = await self._beat(connection)
+                blocked = self._unanswered * self._interval
+                if blocked <= self._limit:
+                    connection = await self._beat(
+                        connection, and_release=blocked >= self._release_after
+                    )
                 elif not is_given_up:
                     is_given_up = True
                     log.error("event_loop_given_up", limit=self._limit, at=_place(home))
@@ -98,13 +111,20 @@ class Pulse:
                 connection.terminate()
         log.warning("event_loop_back")
 
-    async def _beat(self, connection: "RawConnection | None") -> "RawConnection | None":
+    async def _beat(
+        self, connection: "RawConnection | None", *, and_release: bool
+    ) -> "RawConnection | None":
         """The connection to beat over next time; None when that needs a new one."""
         try:
             async with asyncio.timeout(max(1.0, self._interval)):
                 if connection is None:
                     connection = await self._database.listener()
                 await workers.prove(connection, self._me)
+                if and_release:
+                    for key in await cancel_requests.release(connection, self._me):
+                        log.warning(
+                            "cancelled_run_released", run_id=key.run_id, attempt=key.attempt
+                        )
         except DATABASE_AWAY as error:
             log.warning("heartbeat_missed", error=type(error).__name__)
             if connection is not None:

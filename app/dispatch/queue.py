@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
+from functools import partial
 
 import structlog
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgPoolDriver
@@ -12,6 +13,7 @@ from pgqueuer.domain.errors import PgqException, RetryRequested
 from pgqueuer.domain.models import Job
 
 from app import telemetry
+from app.dispatch.queue_writes import OutageTolerantQueries
 from app.domain.errands import Asked, Errand, Later, pause_after
 from app.domain.signals import SignalJob
 from app.storage.connecting import QueuePool
@@ -102,7 +104,12 @@ class DeliveryQueue:
 
     async def _work_until_broken(self) -> None:
         async with self._database.queue_pool() as self._pool:
-            manager = QueueManager(queue_queries(AsyncpgPoolDriver(self._pool)))
+            queries = partial(
+                OutageTolerantQueries,
+                lost_after=self._lost_after.total_seconds(),
+                stopping=self._stopping,
+            )
+            manager = QueueManager(queue_queries(AsyncpgPoolDriver(self._pool), queries))
             manager.entrypoint(ENTRYPOINT, accepts_context=False)(self._received)
             manager.entrypoint(TASK_ENTRYPOINT, accepts_context=False)(self._received_task)
             manager.entrypoint(ERRAND_ENTRYPOINT, accepts_context=False)(self._received_errand)
@@ -121,17 +128,17 @@ class DeliveryQueue:
     async def _received(self, job: Job) -> None:
         delay = (datetime.now(UTC) - job.created).total_seconds()  # noqa: TID251  the queue's own clock
         telemetry.queue_delay.observe(max(0.0, delay))
-        await _handled(self._handle(delivered(job.payload), str(job.id)))
+        await _handled(job, self._handle(delivered(job.payload), str(job.id)))
 
     async def _received_task(self, job: Job) -> None:
-        await _handled(self._handle_task(delivered_task(job.payload)))
+        await _handled(job, self._handle_task(delivered_task(job.payload)))
 
     async def _received_errand(self, job: Job) -> None:
         """No errand keeps another one waiting: one that has to wait itself is put back."""
         try:
             later = await self._handle_errand(delivered_errand(job.payload), self._asked(job))
         except DATABASE_AWAY as error:
-            raise _again(AGAIN, f"database away: {reason_of(error).value}") from error
+            raise _when_database_is_back(job, error) from error
         if later is not None:
             raise _again(later.seconds, "not done yet")
 
@@ -140,7 +147,7 @@ class DeliveryQueue:
         try:
             await self._handle_signal_job(delivered_signal_job(job.payload))
         except DATABASE_AWAY as error:
-            raise _again(AGAIN, f"database away: {reason_of(error).value}") from error
+            raise _when_database_is_back(job, error) from error
         except Exception as error:
             log.exception("signal_job_failed", tries=job.attempts + 1)
             raise _again(pause_after(job.attempts + 1), "failed") from error
@@ -157,15 +164,20 @@ class DeliveryQueue:
             return
 
 
-async def _handled(handling: Awaitable[Handled]) -> None:
+async def _handled(job: Job, handling: Awaitable[Handled]) -> None:
     """A delivery that can't be dealt with now stays; the queue would drop what it fails over."""
     try:
         if await handling is Handled.DONE:
             return
-        reason = "no free slot"
     except DATABASE_AWAY as error:
-        reason = f"database away: {reason_of(error).value}"
-    raise _again(AGAIN, reason)
+        raise _when_database_is_back(job, error) from error
+    raise _again(AGAIN, "no free slot")
+
+
+def _when_database_is_back(job: Job, error: Exception) -> RetryRequested:
+    reason = reason_of(error).value
+    log.warning("delivery_postponed", kind=job.entrypoint, reason=reason, tries=job.attempts + 1)
+    return _again(AGAIN, f"database away: {reason}")
 
 
 def _again(seconds: float, reason: str) -> RetryRequested:

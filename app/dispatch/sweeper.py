@@ -8,7 +8,7 @@ from app.agents.roster import Roster
 from app.dispatch.deafness import Deafness
 from app.dispatch.rounds import in_rounds
 from app.domain.errands import Errand
-from app.storage import deliveries, overdue_errands, run_ends, runs, tasks
+from app.storage import cancel_requests, deliveries, overdue_errands, run_ends, runs, tasks
 from app.storage.database import Database
 
 AT_ONCE = 100
@@ -56,6 +56,11 @@ class Sweeper:
             )
             for key in found:
                 await deliveries.enqueue(connection, key)
+            to_cancel = await cancel_requests.unattended(
+                connection, heartbeat_timeout=patience, grace=2 * self._interval, limit=AT_ONCE
+            )
+            for key in to_cancel:
+                await deliveries.enqueue(connection, key, is_cancel=True)
             lost = await tasks.orphans(
                 connection,
                 heartbeat_timeout=patience,
@@ -73,9 +78,10 @@ class Sweeper:
             )
             for errand in errands:
                 await deliveries.enqueue_errand(connection, errand, is_found=True)
-        if found or lost or errands:
-            log.info("swept", runs=len(found), tasks=len(lost), errands=len(errands))
-        return len(found) + len(lost) + len(errands)
+        keys = {*found, *to_cancel}
+        if keys or lost or errands:
+            log.info("swept", runs=len(keys), tasks=len(lost), errands=len(errands))
+        return len(keys) + len(lost) + len(errands)
 
     async def run(self) -> None:
         await in_rounds(self._stopping, self._interval, self.sweep, missed="sweep_missed")

@@ -11,7 +11,7 @@ from app.dispatch.execution import Execution
 from app.dispatch.suspicion import Suspicion
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.frames import Batch
-from app.storage import hot_starts
+from app.storage import cancel_requests, hot_starts
 from app.storage.runs import RunKey
 
 LAST_PATIENCE = 2.0
@@ -60,6 +60,22 @@ class Worker:
     def reserve(self) -> bool:
         """Take a free slot, if there is one; give it back with `free` or fill it with `launch`."""
         if self._free <= 0 or self._tasks is None or self._stopping.is_set():
+            return False
+        self._free -= 1
+        self._idle.clear()
+        return True
+
+    async def reserve_for(self, key: RunKey, seconds: float) -> bool:
+        """Take a slot for a delivered run, or wait a little for one.
+
+        A run with a cancel request gets a slot beyond the limit: it is only ended, and a cancel must settle
+        however long the runs in the slots take.
+        """
+        if await self.reserve_within(seconds):
+            return True
+        if not await cancel_requests.is_requested(self._bench.database.hot, key):
+            return False
+        if self._tasks is None or self._stopping.is_set():
             return False
         self._free -= 1
         self._idle.clear()

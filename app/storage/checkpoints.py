@@ -127,8 +127,8 @@ async def save(
         else:
             advanced["queue_length"] = thread.queue_length - 1
     elif isinstance(checkpoint.state, Waiting) and record.cancel_requested_at is not None:
-        # The wish came too late to be heard, and at rest nobody listens: somebody has to see to it.
-        await deliveries.enqueue(connection, _key_of(checkpoint))
+        # No worker reads the cancel requests of waiting runs: one has to claim the run and end it.
+        await deliveries.enqueue(connection, _key_of(checkpoint), is_cancel=True)
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
     if checkpoint.owes_run_end:
         await run_ends.add(connection, record)

@@ -7,8 +7,10 @@ delivery's completion is written, and a later wake-up must not drown in that gap
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence.qb import (
@@ -32,20 +34,24 @@ from app.domain.errands import (
 )
 from app.domain.ids import RunId, TaskId, Tenant, ThreadId, TicketKey
 from app.domain.signals import DeliverSignal, MatchWait, SignalJob
+from app.storage.connecting import RawConnection
 from app.storage.database import Connection, raw
 from app.storage.runs import RunKey
 from app.storage.tasks import TaskKey
+
+Q = TypeVar("Q", bound=Queries)
 
 ENTRYPOINT = "run"
 TASK_ENTRYPOINT = "task"
 ERRAND_ENTRYPOINT = "errand"
 SIGNAL_ENTRYPOINT = "signal"
+_CANCEL_PRIORITY = 1
 _SETTINGS = DBSettings(db_schema="pgq")
 
 
-def queue_queries(driver: Driver) -> Queries:
+def queue_queries(driver: Driver, kind: Callable[..., Q] = Queries) -> Q:
     """The queue's statements over its own schema."""
-    return Queries(
+    return kind(
         driver,
         QueryBuilderEnvironment(_SETTINGS),
         QueryQueueBuilder(_SETTINGS),
@@ -53,13 +59,24 @@ def queue_queries(driver: Driver) -> Queries:
     )
 
 
-async def enqueue(connection: Connection, key: RunKey) -> None:
+async def enqueue(connection: Connection, key: RunKey, *, is_cancel: bool = False) -> None:
     """Have some worker look at a run once this transaction commits."""
-    queries = queue_queries(AsyncpgDriver(await raw(connection)))
+    await enqueue_on(await raw(connection), key, is_cancel=is_cancel)
+
+
+async def enqueue_on(connection: RawConnection, key: RunKey, *, is_cancel: bool = False) -> None:
+    """The same, in a transaction of the driver's connection.
+
+    A delivery for a cancel request goes before all others. It has a key of its own, because another
+    delivery of the run may be stuck in the queue or in a process that is frozen.
+    """
+    queries = queue_queries(AsyncpgDriver(connection))
+    dedupe_key = _dedupe_key(key)
     await queries.enqueue(
         ENTRYPOINT,
         json.dumps(asdict(key)).encode(),
-        dedupe_key=_dedupe_key(key),
+        priority=_CANCEL_PRIORITY if is_cancel else 0,
+        dedupe_key=f"{dedupe_key}:cancel" if is_cancel else dedupe_key,
         on_conflict="skip",
     )
 

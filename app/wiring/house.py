@@ -22,6 +22,7 @@ from app.dispatch.pulse import Pulse
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.dispatch.remote_looks import RemoteLooks
 from app.dispatch.retention import Ages, Retention
+from app.dispatch.running_clock import RunningClock
 from app.dispatch.suspicion import Suspicion
 from app.dispatch.sweeper import Sweeper
 from app.dispatch.task_execution import TaskBench
@@ -147,7 +148,7 @@ async def _furnish(
     )
     task_bench = TaskBench(database=database, outgoing=outgoing, roster=roster, redact=redact)
     worker, tasks = _workers(settings, me, bench, task_bench)
-    deafness = Deafness(asyncio.get_running_loop().time, remembered=settings.heartbeat_timeout)
+    running, deafness = _outages(settings)
     liveness = Liveness(
         database,
         worker,
@@ -163,6 +164,7 @@ async def _furnish(
         database,
         me,
         interval=settings.heartbeat_interval,
+        heartbeat_timeout=settings.heartbeat_timeout,
         blocked_timeout=settings.blocked_timeout,
     )
     sweeper = Sweeper(
@@ -178,6 +180,7 @@ async def _furnish(
     background.start(relay.run())
     background.start(relay.listen({Topic.CANCEL: liveness.heard}))
     background.every(settings.log_poll, relay.catch_up)
+    background.start(running.run())
     await liveness.beat()
     background.start(liveness.run())
     if settings.role != "api":
@@ -219,6 +222,13 @@ async def _furnish(
     )
 
 
+def _outages(settings: Settings) -> tuple[RunningClock, Deafness]:
+    """What measures outages of the database, and not the time in which this process stood still."""
+    loop = asyncio.get_running_loop()
+    running = RunningClock(loop.time, interval=settings.heartbeat_interval / 2)
+    return running, Deafness(running.seconds, remembered=settings.heartbeat_timeout)
+
+
 def _workers(
     settings: Settings, me: WorkerId, bench: Workbench, task_bench: TaskBench
 ) -> tuple[Worker, TaskWorker]:
@@ -245,7 +255,7 @@ def _queue(settings: Settings, desk: Desk, worker: Worker, tasks: TaskWorker) ->
     """Each delivery to whoever sees to it."""
 
     async def handle(key: RunKey, dispatch_id: str) -> Handled:
-        if not await worker.reserve_within(WAIT_FOR_SLOT):
+        if not await worker.reserve_for(key, WAIT_FOR_SLOT):
             return Handled.BUSY
         await worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE

@@ -299,7 +299,7 @@ class Replica:
                 await self.relay.catch_up()
 
     async def _handle(self, key: RunKey, dispatch_id: str) -> Handled:
-        if not await self.worker.reserve_within(1.0):
+        if not await self.worker.reserve_for(key, 1.0):
             return Handled.BUSY
         await self.worker.claim_and_launch(key, dispatch_id)
         return Handled.DONE
