@@ -121,16 +121,25 @@ class Pulse:
                     connection = await self._database.listener()
                 await workers.prove(connection, self._me)
                 if and_release:
-                    for key in await cancel_requests.release(connection, self._me):
-                        log.warning(
-                            "cancelled_run_released", run_id=key.run_id, attempt=key.attempt
-                        )
+                    await self._release_cancelled(connection)
         except DATABASE_AWAY as error:
             log.warning("heartbeat_missed", error=type(error).__name__)
             if connection is not None:
                 connection.terminate()
             return None
         return connection
+
+    async def _release_cancelled(self, connection: RawConnection) -> None:
+        """Give up the runs that have a cancel request. A failure of that must not stop the heartbeats."""
+        try:
+            released = await cancel_requests.release(connection, self._me)
+        except DATABASE_AWAY:
+            raise
+        except Exception:
+            log.exception("cancelled_runs_not_released")
+            return
+        for key in released:
+            log.warning("cancelled_run_released", run_id=key.run_id, attempt=key.attempt)
 
 
 def _place(thread: int) -> list[str]:

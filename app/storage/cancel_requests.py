@@ -20,7 +20,7 @@ WHERE (tenant, id) IN (
     WHERE owner = $1 AND admitted AND status = 'running' AND cancel_requested_at IS NOT NULL
     FOR NO KEY UPDATE SKIP LOCKED
 )
-RETURNING tenant, thread_id, id, attempt
+RETURNING tenant, thread_id::text AS thread_id, id::text AS id, attempt
 """
 
 

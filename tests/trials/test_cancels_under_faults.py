@@ -136,6 +136,8 @@ async def test_cancels_settle_though_the_owners_event_loop_is_blocked(
     since = await now(database)
     await cancel(client, *runs)
     await settles_in_time(client, database, *runs, since=since)
+    for run in runs:
+        await owner.logged("cancelled_run_released", run_id=run["run_id"])
     before = await contents(database)
     blocking.release()
     for run in runs:
