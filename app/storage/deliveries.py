@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence.qb import (
@@ -39,8 +38,6 @@ from app.storage.database import Connection, raw
 from app.storage.runs import RunKey
 from app.storage.tasks import TaskKey
 
-Q = TypeVar("Q", bound=Queries)
-
 ENTRYPOINT = "run"
 TASK_ENTRYPOINT = "task"
 ERRAND_ENTRYPOINT = "errand"
@@ -49,7 +46,7 @@ _CANCEL_PRIORITY = 1
 _SETTINGS = DBSettings(db_schema="pgq")
 
 
-def queue_queries(driver: Driver, kind: Callable[..., Q] = Queries) -> Q:
+def queue_queries(driver: Driver, kind: Callable[..., Queries] = Queries) -> Queries:
     """The queue's statements over its own schema."""
     return kind(
         driver,

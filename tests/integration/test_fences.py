@@ -227,6 +227,7 @@ KEEPS = "of runs that ended long ago"
 UNFENCED: Mapping[str, str] = {
     **dict.fromkeys(
         (
+            "cancel_requests.is_requested",
             "checkpoints.is_hot",
             "events.last_borders",
             "hot_flushes.landed",
@@ -259,11 +260,14 @@ UNFENCED: Mapping[str, str] = {
         BEHIND,
     ),
     **dict.fromkeys(("workers.beat", "workers.leave", "workers.prove"), OWN),
+    "cancel_requests.release": "only rows that name this worker as their owner",
     **dict.fromkeys(
         (
+            "cancel_requests.unattended",
             "deliveries.enqueue_errand",
             "idempotency.forget",
             "overdue_errands.of_children",
+            "run_ends.overdue",
             "runs.may_sweep",
             "runs.orphans",
             "runs.resumed",
@@ -285,6 +289,7 @@ UNFENCED: Mapping[str, str] = {
             "retention.merge_deltas",
             "retention.next_finished",
             "retention.prune_events",
+            "signals.remove_old",
             "ticket_feed.forget",
         ),
         KEEPS,
