@@ -84,7 +84,8 @@ class Taker:
 
 
 async def emptied(database: Database) -> bool:
-    return await database.hot.fetchval("SELECT count(*) FROM pgq.pgqueuer") == 0
+    left: int = await database.hot.fetchval("SELECT count(*) FROM pgq.pgqueuer")
+    return left == 0
 
 
 def errors_of_the_library(caplog: pytest.LogCaptureFixture) -> list[str]:
