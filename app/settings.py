@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-MISSED_BEATS = 3
+MIN_HEARTBEATS = 3
 """So many heartbeats may be late before anybody believes that a process has died."""
 
 
@@ -122,7 +122,7 @@ class Settings(BaseSettings):
     stream_send_timeout: float = Field(
         30.0, gt=0, description="A client that takes nothing for so long is cut off."
     )
-    client_patience: float = Field(
+    client_timeout: float = Field(
         30.0,
         gt=0,
         description="A request that hasn't come whole by then is refused, and an answer of which "
@@ -134,6 +134,18 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(2_000_000, ge=1000, description="Largest request body.")
     max_message_bytes: int = Field(1_000_000, ge=100, description="Largest message.")
     max_queue_per_thread: int = Field(100, ge=1, description="Runs that may queue for one thread.")
+    rate_limit_suspend_after: float = Field(
+        20.0,
+        ge=0,
+        description="Longest pause that a worker sits out when a model's provider asks for one; "
+        "for a longer one the run is suspended.",
+    )
+    rate_limit_max_wait: float = Field(
+        3_600.0,
+        ge=0,
+        description="Sum of all such suspensions of a run; one that would wait longer ends with "
+        "`rate_limit_wait_exceeded`.",
+    )
     retention_interval: float = Field(
         60.0, gt=0, description="How often what is old is merged or removed, as follows."
     )
@@ -187,6 +199,6 @@ class Settings(BaseSettings):
     def _lasts_several_beats(cls, value: float, others: ValidationInfo) -> float:
         """With less, processes that are alive and well would take each other's runs."""
         interval = others.data.get("heartbeat_interval")
-        if interval is not None and value < MISSED_BEATS * interval:
-            raise ValueError(f"must be at least {MISSED_BEATS} times HOLDFAST_HEARTBEAT_INTERVAL")
+        if interval is not None and value < MIN_HEARTBEATS * interval:
+            raise ValueError(f"must be at least {MIN_HEARTBEATS} times HOLDFAST_HEARTBEAT_INTERVAL")
         return value

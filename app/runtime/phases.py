@@ -6,18 +6,19 @@ to change what an earlier one has changed is asked again, on the state as it is 
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
-from app.domain.messages import LoggedMessage
-from app.domain.pauses import PLUGIN_PREFIX, NewPause
-from app.domain.rules import Rule
-from app.domain.runs import RunRecord, Usage
-from app.domain.terminations import Termination
+from app.domain.rules.rules import Rule
+from app.domain.runs.pauses import PLUGIN_PREFIX, NewPause
+from app.domain.runs.rate_limits import AskedBy, TimedPause
+from app.domain.runs.runs import RunRecord, Usage
+from app.domain.runs.terminations import Termination
+from app.domain.threads.messages import LoggedMessage
+from app.runtime.active_run import ActiveRun
 from app.runtime.agent import ResolvedAgent
-from app.runtime.context import ActiveRun
 from app.runtime.plugins import (
     OFFERED,
     HandOff,
@@ -27,14 +28,15 @@ from app.runtime.plugins import (
     Phase,
     Request,
     Stop,
+    SuspendRun,
 )
-from app.runtime.state import Batch, Change, StateStore
+from app.runtime.state import Change, ChangeBatch, StateStore
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HookRequests:
     """What plugins want of the run, in their order. Changes of state are made already."""
 
     requests: tuple[Request, ...] = ()
@@ -49,26 +51,40 @@ class Asked:
         return stops[0].termination if stops else None
 
     @property
+    def pause(self) -> TimedPause | None:
+        """The longest wait that was asked for."""
+        waits = self.all_of(SuspendRun)
+        if not waits:
+            return None
+        longest = max(waits, key=lambda wait: wait.seconds)
+        return TimedPause(
+            seconds=longest.seconds,
+            asked_by=AskedBy.PLUGIN,
+            source=longest.plugin,
+            detail=longest.detail,
+        )
+
+    @property
     def hand_off(self) -> AgentId | None:
         """The last wish for another agent counts."""
         wishes = self.all_of(HandOff)
         return wishes[-1].agent_id if wishes else None
 
 
-NOTHING_ASKED = Asked()
+NO_REQUESTS = HookRequests()
 
 _UNBREAKABLE = frozenset({Phase.AFTER_TOOL_EXECUTE, Phase.STEP_END})
 """Here results are known that nobody has saved yet: a wish that broke in would lose them."""
 
 
-async def ask(run: ActiveRun, phase: Phase, **at_hand: Any) -> Asked:
+async def call_hooks(run: ActiveRun, phase: Phase, **at_hand: Any) -> HookRequests:
     """Ask the hooks of a phase; a wish from outside breaks those that take long.
 
     `at_hand` are the fields of HookView that this phase has besides the usual ones.
     """
     hooks = run.agent.plugins.hooks(phase)
     if not hooks:
-        return NOTHING_ASKED
+        return NO_REQUESTS
     if phase in _UNBREAKABLE:
         return await _asked(run, phase, hooks, at_hand)
     async with run.interruption.interruptible():
@@ -93,10 +109,10 @@ class HookedRun(Protocol):
     @property
     def active_seconds(self) -> float: ...
     async def remembered_rules(self) -> Sequence[Rule]: ...
-    def change_state(self, batch: Batch) -> None: ...
+    def change_state(self, batch: ChangeBatch) -> None: ...
 
 
-async def ask_at_the_end(run: HookedRun) -> None:
+async def call_run_end_hooks(run: HookedRun) -> None:
     """Let the plugins clean up, also of a run that was interrupted; they can only change state."""
     hooks = run.agent.plugins.hooks(Phase.RUN_END)
     if hooks:
@@ -105,7 +121,7 @@ async def ask_at_the_end(run: HookedRun) -> None:
 
 async def _asked(
     run: HookedRun, phase: Phase, hooks: Sequence[tuple[str, Hook]], at_hand: dict[str, Any]
-) -> Asked:
+) -> HookRequests:
     answers = await _answers(hooks, _view(run, phase, at_hand))
     accepted: list[Request] = []
     again: list[tuple[str, Hook]] = []
@@ -124,7 +140,7 @@ async def _asked(
         _commit(run, phase, requests)
         accepted += requests
         _note_pause(run, hook, requests)
-    return Asked(tuple(each for each in accepted if not isinstance(each, Change)))
+    return HookRequests(tuple(each for each in accepted if not isinstance(each, Change)))
 
 
 def _note_pause(run: HookedRun, hook: tuple[str, Hook], requests: Sequence[Request]) -> None:
@@ -176,7 +192,10 @@ async def _answer(plugin: str, hook: Hook, view: HookView) -> Sequence[Request]:
             raise PluginFailed(
                 plugin, view.phase.value, f"{type(request).__name__} can't be asked for there"
             )
-    return requests
+    return [
+        replace(request, plugin=plugin) if isinstance(request, SuspendRun) else request
+        for request in requests
+    ]
 
 
 def _commit(run: HookedRun, phase: Phase, requests: Sequence[Request]) -> None:
@@ -186,5 +205,5 @@ def _commit(run: HookedRun, phase: Phase, requests: Sequence[Request]) -> None:
         raise PluginFailed("state", phase.value, str(error)) from error
 
 
-def _batch(requests: Sequence[Request]) -> Batch:
-    return Batch([request for request in requests if isinstance(request, Change)])
+def _batch(requests: Sequence[Request]) -> ChangeBatch:
+    return ChangeBatch([request for request in requests if isinstance(request, Change)])

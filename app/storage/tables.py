@@ -23,15 +23,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB
 
-from app.domain.decisions import Action, DecisionEffect
-from app.domain.inputs import InputStatus
-from app.domain.messages import Role, Visibility
-from app.domain.runs import RunStatus, WaitingReason
+from app.domain.children.background_tasks import TaskStatus
+from app.domain.runs.runs import RunStatus, WaitingReason
 from app.domain.signals import SignalOutcome, SignalStatus
-from app.domain.tasks import TaskStatus
-from app.domain.ticket_terms import OnExpiry
-from app.domain.tickets import NoticeKind, TicketKind, TicketStatus
-from app.domain.tool_calls import CallStatus, Effect, ResumeMode
+from app.domain.threads.inputs import InputStatus
+from app.domain.threads.messages import Role, Visibility
+from app.domain.tickets.decisions import Action, DecisionEffect
+from app.domain.tickets.terms import OnExpiry
+from app.domain.tickets.tickets import NoticeKind, TicketKind, TicketStatus
+from app.domain.tools.tool_calls import CallStatus, Effect, ResumeMode
 
 metadata = MetaData(
     naming_convention={
@@ -161,6 +161,8 @@ runs = Table(
     Column("admitted", Boolean, nullable=False),
     Column("waiting_reason", Text),
     Column("waiting_message", Text),
+    # When a run resumes that needs nothing but time.
+    Column("waiting_until", _time),
     Column("termination", JSONB(none_as_null=True)),
     Column("final_output", Text),
     Column("root_run_id", _uuid, nullable=False),
@@ -216,6 +218,10 @@ runs = Table(
     _one_of("status", RunStatus),
     _one_of("waiting_reason", WaitingReason),
     CheckConstraint("(status = 'waiting') = (waiting_reason IS NOT NULL)", name="waiting"),
+    CheckConstraint(
+        "(waiting_until IS NOT NULL) = (waiting_reason IS NOT DISTINCT FROM 'rate_limit')",
+        name="waiting_until",
+    ),
     CheckConstraint("(status = 'done') = (termination IS NOT NULL)", name="termination"),
     CheckConstraint("(status = 'done') = (finished_at IS NOT NULL)", name="finished"),
     CheckConstraint("owner IS NULL OR status = 'running'", name="owner"),
@@ -268,6 +274,11 @@ runs = Table(
         "runs_resumed",
         "updated_at",
         postgresql_where=text("waiting_reason = 'manual_pause' AND pause_requested_at IS NULL"),
+    ),
+    Index(
+        "runs_rate_limited",
+        "waiting_until",
+        postgresql_where=text("waiting_reason = 'rate_limit'"),
     ),
     # Suspended runs with a cancel request: a worker has to claim and end them.
     Index(

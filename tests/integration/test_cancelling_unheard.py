@@ -4,9 +4,9 @@ import pytest
 
 from app.agents.catalog import Catalog
 from app.domain.ids import CallId
-from app.domain.runs import Done, RunStatus
-from app.domain.terminations import Cancelled
-from app.llm.scripted import Call, in_order, turn
+from app.domain.runs.runs import Done, RunStatus
+from app.domain.runs.terminations import Cancelled
+from app.llm.scripted.model import Call, in_order, turn
 from tests.machine.machine import SPEC, tools
 from tests.support.conditions import eventually
 from tests.support.house import replica
@@ -45,7 +45,7 @@ async def test_a_run_that_is_suspended_with_a_cancel_request_is_ended(
         assert rows.record.status is RunStatus.WAITING
         assert rows.record.cancel_requested_at is not None
         if delivery == "lost":
-            await office.database.hot.execute("DELETE FROM pgq.pgqueuer")
+            await office.database.pool.execute("DELETE FROM pgq.pgqueuer")
         catalog = Catalog(agents={SPEC.id: SPEC}, models={}, tools=tools(), plugins={})
         async with replica(database_url, catalog, in_order()):
             await eventually(is_done)

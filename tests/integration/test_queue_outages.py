@@ -8,16 +8,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.clock import new_id
-from app.dispatch.queue import DeliveryQueue, Handled
-from app.domain.errands import Asked, Errand, Later
-from app.domain.errors import DatabaseAway, Reason
+from app.domain.children.background_tasks import TaskKey
+from app.domain.children.followups import Followup, JobInfo, RetryAfter
+from app.domain.errors import DatabaseUnavailable, UnavailableReason
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.signals import SignalJob
-from app.storage import deliveries
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import Database
-from app.storage.runs import RunKey
-from app.storage.tasks import TaskKey
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import Database
+from app.storage.queue import deliveries
+from app.storage.runs.runs import RunKey
+from app.workers.delivery_queue import DeliveryQueue, DeliveryResult
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding
 
@@ -66,17 +66,17 @@ class Taker:
             lost_after=LOST_AFTER,
         )
 
-    async def _handle(self, delivered: RunKey, _: str) -> Handled:
+    async def _handle(self, delivered: RunKey, _: str) -> DeliveryResult:
         self.tries += 1
         if self.tries <= self._failures:
-            raise DatabaseAway("the test wants it", Reason.SILENT)
+            raise DatabaseUnavailable("the test wants it", UnavailableReason.SILENT)
         self.had.put_nowait(delivered)
-        return Handled.DONE
+        return DeliveryResult.DONE
 
-    async def _handle_task(self, _: TaskKey) -> Handled:
+    async def _handle_task(self, _: TaskKey) -> DeliveryResult:
         raise AssertionError("no task was enqueued")
 
-    async def _handle_errand(self, _: Errand, __: Asked) -> Later | None:
+    async def _handle_errand(self, _: Followup, __: JobInfo) -> RetryAfter | None:
         raise AssertionError("no follow-up was enqueued")
 
     async def _handle_signal_job(self, _: SignalJob) -> None:
@@ -84,7 +84,7 @@ class Taker:
 
 
 async def emptied(database: Database) -> bool:
-    left: int = await database.hot.fetchval("SELECT count(*) FROM pgq.pgqueuer")
+    left: int = await database.pool.fetchval("SELECT count(*) FROM pgq.pgqueuer")
     return left == 0
 
 

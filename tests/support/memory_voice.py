@@ -3,35 +3,41 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from app.domain.checkpoints import Checkpoint, CheckpointAnswer, DecidedMeanwhile, Said, Saved
+from app.domain.checkpoints import (
+    Checkpoint,
+    CheckpointAnswer,
+    CheckpointSaved,
+    DecidedConcurrently,
+    PendingEvent,
+)
 from app.domain.errors import OwnershipLost
-from app.domain.event_sizes import merged
-from app.domain.events import AgentEvent
+from app.domain.events.event_sizes import merge_deltas
+from app.domain.events.run_events import AgentEvent
 from app.domain.ids import CallId
-from app.domain.runs import Running, Waiting
-from app.domain.tickets import Ticket
+from app.domain.runs.runs import Running, Waiting
+from app.domain.tickets.tickets import Ticket
 from tests.support.memory_rows import MemoryRows
 
 
 @dataclass(slots=True)
-class MemoryVoice:
+class MemoryEmitter:
     """A run's events, store and answers under one attempt."""
 
     rows: MemoryRows
     attempt: int
     on_lost: Callable[[], None]
-    pending: list[Said] = field(default_factory=list)
+    pending: list[PendingEvent] = field(default_factory=list)
     is_lost: bool = False
 
-    def say(self, event: AgentEvent, step: int | None) -> None:
+    def emit(self, event: AgentEvent, step: int | None) -> None:
         if self.pending and self.pending[-1].step == step:
-            joined = merged(self.pending[-1].event, event)
+            joined = merge_deltas(self.pending[-1].event, event)
             if joined is not None:
-                self.pending[-1] = Said(joined, step)
+                self.pending[-1] = PendingEvent(joined, step)
                 return
-        self.pending.append(Said(event, step))
+        self.pending.append(PendingEvent(event, step))
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         if self.is_lost:
             raise OwnershipLost(self.rows.record.id)
 
@@ -55,11 +61,11 @@ class MemoryVoice:
             self._lose()
             raise OwnershipLost(checkpoint.run_id)
         if isinstance(checkpoint.state, Waiting) and self.rows.has_answer(checkpoint):
-            return DecidedMeanwhile()
+            return DecidedConcurrently()
         self.rows.write(checkpoint)
         said, self.pending = self.pending, []
-        self.rows.log_events([*said, *checkpoint.said])
-        return Saved()
+        self.rows.log_events([*said, *checkpoint.pending_events])
+        return CheckpointSaved()
 
     async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
         return [
@@ -72,7 +78,7 @@ class MemoryVoice:
         return self.rows.unsettled()
 
     async def names_used(self) -> Collection[str]:
-        return {ticket.ticket_id for ticket in self.rows.tickets.values()}
+        return {ticket.name for ticket in self.rows.tickets.values()}
 
     def _is_ours(self) -> bool:
         record = self.rows.record

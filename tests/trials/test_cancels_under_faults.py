@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.storage.connecting import RawConnection
+from app.storage.postgres.connect import RawConnection
 from tests.support.conditions import Effects, eventually
 from tests.support.contents import contents
 from tests.support.event_order import check_run

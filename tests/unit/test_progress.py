@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.domain.ids import TicketKey
-from app.domain.tool_calls import CallStatus, KeptOutcome, ToolResult
+from app.domain.tools.tool_calls import CallStatus, ToolResult, UnreportedOutcome
 from tests.support.stored_runs import call_of, checkpoint_of, done, message, some_run, suspended
 
 RUN = some_run()
@@ -31,7 +31,7 @@ def test_a_call_that_is_handed_out_is_no_progress() -> None:
             "calls": (
                 replace(
                     call_of(RUN, CallStatus.FAILED),
-                    kept=KeptOutcome(ToolResult.error("transfer", "no")),
+                    unreported_outcome=UnreportedOutcome(ToolResult.error("transfer", "no")),
                 ),
             )
         },

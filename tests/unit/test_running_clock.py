@@ -1,7 +1,7 @@
 """A process that stood still doesn't take that time for an outage of the database."""
 
-from app.dispatch.deafness import Deafness
-from app.dispatch.running_clock import RunningClock
+from app.workers.liveness.outage_allowance import OutageAllowance
+from app.workers.liveness.running_clock import RunningClock
 from tests.support.clocks import Clock
 
 INTERVAL = 0.5
@@ -43,20 +43,20 @@ def test_a_frozen_process_gives_other_workers_no_more_time() -> None:
     """Its heartbeat was under way when it froze, and timed out when it went on."""
     clock = Clock()
     running = RunningClock(clock, interval=INTERVAL)
-    deafness = Deafness(running.seconds, remembered=10)
+    allowance = OutageAllowance(running.seconds, remembered=10)
     for _ in range(3):
         clock.now += 12
-        deafness.missed()
+        allowance.heartbeat_failed()
         running.tick()
-        deafness.heard()
+        allowance.heartbeat_succeeded()
         goes_on(clock, running, 1)
-    assert deafness.seconds() <= 3 * (2 * INTERVAL + 1)
+    assert allowance.seconds() <= 3 * (2 * INTERVAL + 1)
 
 
 def test_an_outage_counts_while_the_process_runs() -> None:
     clock = Clock()
     running = RunningClock(clock, interval=INTERVAL)
-    deafness = Deafness(running.seconds, remembered=10)
+    allowance = OutageAllowance(running.seconds, remembered=10)
     goes_on(clock, running, 20)
-    deafness.missed()
-    assert deafness.seconds() == 20
+    allowance.heartbeat_failed()
+    assert allowance.seconds() == 20

@@ -5,19 +5,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.ids import AgentId, AgentVersion, CallId, MessageId, RunId, TaskId, ThreadId
-from app.domain.json_values import Json
-from app.domain.messages import Role, Visibility
-from app.domain.tasks import (
+from app.domain.children.background_tasks import (
     Task,
     TaskOutcome,
     TaskStatus,
     event_message,
-    failed,
     outcome_of,
     started_result,
+    task_failed,
 )
-from app.domain.tool_calls import Effect, SuspensionRequest, ToolResult
+from app.domain.ids import AgentId, AgentVersion, CallId, MessageId, RunId, TaskId, ThreadId
+from app.domain.json_values import Json
+from app.domain.threads.messages import Role, Visibility
+from app.domain.tools.tool_calls import Effect, SuspensionRequest, ToolResult
 
 AT = datetime(2026, 11, 18, tzinfo=UTC)
 
@@ -88,7 +88,7 @@ def test_a_result_cant_pretend_to_be_another_event() -> None:
 
 def test_a_result_decides_how_its_task_ends() -> None:
     assert outcome_of(ToolResult.success("slow", 3)) == TaskOutcome(TaskStatus.COMPLETED, 3)
-    assert outcome_of(ToolResult.error("slow", "no paper")) == failed("no paper")
+    assert outcome_of(ToolResult.error("slow", "no paper")) == task_failed("no paper")
 
 
 def test_a_task_has_nobody_to_ask() -> None:

@@ -3,8 +3,9 @@
 from collections import Counter
 from itertools import pairwise
 
-from app.domain.events import RUN_FINISH, RUN_START
+from app.domain.events.run_events import RUN_FINISH, RUN_START
 from tests.journeys.chaos.checks_of_children import ends_of_trees, settling_of_tree
+from tests.journeys.chaos.checks_of_rate_limits import rate_limit_waits
 from tests.journeys.chaos.history import Answer, Hearing, History, Kind
 from tests.journeys.chaos.plan import Break
 from tests.journeys.chaos.trial import Outcome
@@ -30,6 +31,7 @@ def table(outcome: Outcome, seed: int) -> str:
         ("signals", f"{len(truth.signals)}"),
         ("events that calls got", f"{_events_received(outcome)}"),
         ("side effects", f"{len(truth.effects)}"),
+        ("waits for a rate limit", f"{len(rate_limit_waits(truth))}"),
         *_trees(outcome),
         ("streams", f"{len(history.hearings)}"),
         ("connections of streams", f"{sum(one.connections for one in history.hearings)}"),

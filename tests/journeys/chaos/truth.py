@@ -23,6 +23,12 @@ FROM runs ORDER BY created_at
 _EVENTS = """
 SELECT seq, thread_id::text, run_id::text, step, event_type, body FROM events ORDER BY thread_id, seq
 """
+_ACTIVATIONS = """
+SELECT run_id::text, event_type, ts, body::jsonb -> 'waiting' ->> 'reason' AS reason,
+    (body::jsonb -> 'waiting' ->> 'until')::timestamptz AS until,
+    jsonb_array_length(body::jsonb #> '{waiting,tickets}') AS tickets
+FROM events WHERE event_type IN ('run_start', 'run_finish') ORDER BY thread_id, seq
+"""
 _MESSAGES = """
 SELECT thread_id::text, seq, role, content::text, tool_call_id, produced_by_run::text FROM messages ORDER BY thread_id, seq
 """
@@ -52,6 +58,8 @@ class Truth:
 
     runs: Sequence[Row] = ()
     events: Sequence[Row] = ()
+    activations: Sequence[Row] = ()
+    """`run_start` and `run_finish` of all runs, with their times and what the run waits for afterwards."""
     messages: Sequence[Row] = ()
     inputs: Sequence[Row] = ()
     tickets: Sequence[Row] = ()
@@ -68,6 +76,7 @@ async def read_truth(url: str) -> Truth:
         return Truth(
             runs=[_parsed(dict(row), "termination") for row in await connection.fetch(_RUNS)],
             events=[_event(dict(row)) for row in await connection.fetch(_EVENTS)],
+            activations=[dict(row) for row in await connection.fetch(_ACTIVATIONS)],
             messages=[dict(row) for row in await connection.fetch(_MESSAGES)],
             inputs=[dict(row) for row in await connection.fetch(_INPUTS)],
             tickets=[
