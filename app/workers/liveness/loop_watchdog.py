@@ -49,7 +49,8 @@ class LoopWatchdog:
         self._me = me
         self._interval = interval
         self._limit = blocked_timeout
-        self._release_after = min(heartbeat_timeout, blocked_timeout)
+        self._release_after = min(heartbeat_timeout, blocked_timeout / 2)
+        """Before the limit in any case: behind it this thread writes nothing more."""
         self._stopping = threading.Event()
         self._unanswered = 0
         """Counted instead of timed: a process that was frozen as a whole hasn't been blocked."""
