@@ -17,7 +17,7 @@ from tests.support.servers import Server, serving
 from tests.support.streams import Client
 from tests.trials.test_lost_owners import put_losses_to
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 TIMEOUT = 2.0
 SETTLES_WITHIN = 3.5 * TIMEOUT
