@@ -32,7 +32,7 @@ from app.runtime.agent import (
     placeholder_agent,
 )
 from app.runtime.cancellation import Interruption, InterruptReason
-from app.runtime.compaction.compaction import NO_RESULT, StartTask, Compaction
+from app.runtime.compaction.compaction import NO_RESULT, Compaction, StartTask
 from app.runtime.endings import Ending, HandedOver, RunFinished, Suspended, fail
 from app.runtime.handoff import active_agent
 from app.runtime.loop import advance, cancel_claimed, fail_claimed

@@ -8,7 +8,7 @@ from app.events.journal import Journal
 from app.runtime.active_run import ActivationStart, ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
-from app.runtime.compaction.compaction import StartTask, Compaction
+from app.runtime.compaction.compaction import Compaction, StartTask
 from app.storage.events import event_log
 from app.storage.runs import tool_calls
 from app.storage.threads import messages
