@@ -40,8 +40,6 @@ BODIES = {
     ("POST", "/v1/runs/{run_id}/decisions"): {
         "decisions": [{"ticket_id": UNKNOWN, "action": "approve"}]
     },
-    ("POST", "/v1/runs/{run_id}/decision"): {"ticket_id": UNKNOWN, "action": "resume"},
-    ("POST", "/v1/threads/{thread_id}/decision"): {"ticket_id": UNKNOWN, "action": "resume"},
     ("POST", "/v1/runs/{run_id}/inputs"): {"messages": [{"role": "user", "content": "hello"}]},
     ("POST", "/v1/threads/{thread_id}/messages"): {
         "messages": [{"role": "user", "content": "hello"}]

@@ -6,7 +6,7 @@ from tests.support.routes import Route
 from tests.support.streams import EVENT_STREAM, start_body
 from tests.surface.everywhere import existing
 from tests.surface.inputs import INPUTS, MESSAGES
-from tests.surface.scenarios import FORK, ONE_DECISION, RETRY, answers, decide, post
+from tests.surface.scenarios import FORK, RETRY, answers, decide, post
 from tests.surface.stage import Stage, ticket_of
 from tests.surface.unread import INPUT, REORDER, change
 
@@ -91,7 +91,7 @@ async def of_a_run_that_is_at_work(stage: Stage, route: Route) -> httpx2.Respons
     return await route.ask(stage.ann, await stage.ann.start("talker", "one word after the other"))
 
 
-@answers("POST /v1/runs/{run_id}/decisions 200", *(f"{one} 202" for one in ONE_DECISION))
+@answers("POST /v1/runs/{run_id}/decisions 200")
 async def of_an_answer(stage: Stage, route: Route) -> httpx2.Response:
     return await decide(stage, route, await stage.waiting())
 

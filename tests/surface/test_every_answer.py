@@ -39,8 +39,6 @@ PROMISED = {
     "GET /v1/runs/{run_id}/snapshot": "run_not_found",
     "POST /v1/runs/{run_id}/decisions": "ticket_not_found ticket_already_decided ticket_expired "
     "approver_not_allowed args_digest_mismatch response_schema_violation arguments_invalid",
-    "POST /v1/runs/{run_id}/decision": "ticket_not_found ticket_already_decided ticket_expired "
-    "approver_not_allowed response_schema_violation arguments_invalid",
     "POST /v1/runs/{run_id}/cancel": "run_not_found",
     "POST /v1/runs/{run_id}/pause": "run_not_found run_finished backend_unsupported",
     "POST /v1/runs/{run_id}/resume": "run_not_found run_finished",
