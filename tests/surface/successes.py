@@ -28,7 +28,6 @@ _OF_WHAT_THERE_IS = [
     "GET /v1/threads/{thread_id}/inputs",
     "GET /v1/threads/{thread_id}/runs",
     "GET /v1/threads/{thread_id}/events",
-    "GET /v1/threads/{thread_id}/storage",
     "POST /v1/threads/{thread_id}/cancel",
     "GET /v1/tickets",
     "GET /v1/tickets/events",

@@ -27,21 +27,3 @@ class Thread:
     def is_occupied(self) -> bool:
         """Whether a new run has to stand in line."""
         return self.open_run_id is not None or self.queue_length > 0
-
-
-@dataclass(frozen=True, slots=True)
-class TableSize:
-    """How much of a table is a thread's; `size` is bytes as stored, compressed where they are."""
-
-    table: str
-    rows: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadSize:
-    """What a thread takes in every table, and what it would take besides if its deltas weren't merged."""
-
-    tables: tuple[TableSize, ...]
-    saved_rows: int
-    saved_size: int
