@@ -39,8 +39,6 @@ CODES: Mapping[str, tuple[int, str]] = {
     "frontend_tool_taken": (422, "the agent has a tool of its own by that name"),
     "answer_without_text": (422, "the run waits for words, and there are none"),
     "backend_unsupported": (422, "whoever executes the agent can't do what is asked; `features`"),
-    "input_repeated": (422, "an input is named twice"),
-    "order_impossible": (422, "inputs of one run would be torn apart"),
     "message_empty": (422, "a message has no content"),
     "seq_beyond_log": (422, "the log ends before that message"),
     # --- how things stand ---

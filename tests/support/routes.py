@@ -47,9 +47,6 @@ BODIES = {
     ("PATCH", "/v1/threads/{thread_id}/inputs/{input_id}"): {
         "message": {"role": "user", "content": "hello"}
     },
-    ("POST", "/v1/threads/{thread_id}/inputs:reorder"): {
-        "inputs": [{"id": UNKNOWN, "revision": 1}]
-    },
     ("POST", "/v1/threads"): {"title": "mine"},
     ("PATCH", "/v1/threads/{thread_id}"): {"title": "mine now"},
     ("POST", "/v1/signals"): {"id": "signal-1", "name": "payment_settled", "key": "inv-7"},

@@ -8,7 +8,7 @@ from tests.surface.everywhere import existing
 from tests.surface.inputs import INPUTS, MESSAGES
 from tests.surface.scenarios import FORK, RETRY, answers, decide, post
 from tests.surface.stage import Stage, ticket_of
-from tests.surface.unread import INPUT, REORDER, change
+from tests.surface.unread import INPUT, change
 
 _OF_WHAT_THERE_IS = [
     "GET /v1/runs",
@@ -123,7 +123,7 @@ async def of_more_to_read(stage: Stage, route: Route) -> httpx2.Response:
     return await route.ask(stage.ann, await existing(stage))
 
 
-@answers(f"GET {INPUT} 200", f"PATCH {INPUT} 200", f"DELETE {INPUT} 204", f"{REORDER} 200")
+@answers(f"GET {INPUT} 200", f"PATCH {INPUT} 200", f"DELETE {INPUT} 204")
 async def of_a_message_that_waits(stage: Stage, route: Route) -> httpx2.Response:
     run, input_id = await stage.steered()
     return await change(stage, route, run, input_id)

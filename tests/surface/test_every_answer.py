@@ -50,8 +50,6 @@ PROMISED = {
     "revision_mismatch",
     "DELETE /v1/threads/{thread_id}/inputs/{input_id}": "input_not_found already_consumed "
     "revision_mismatch",
-    "POST /v1/threads/{thread_id}/inputs:reorder": "input_not_found already_consumed "
-    "revision_mismatch",
     "DELETE /v1/threads/{thread_id}": "has_children has_active_run",
     "GET /v1/runs/{run_id}/explain": "run_not_found",
     "POST /v1/stream-tokens": "scope_missing",

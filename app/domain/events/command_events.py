@@ -150,15 +150,6 @@ class InputRetracted:
 
 
 @dataclass(frozen=True, slots=True)
-class InputsReordered:
-    """What waits for the run, in its new order. `position` counts the runs before it on the thread."""
-
-    event_type: ClassVar[str] = "inputs_reordered"
-    input_ids: list[str]
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
 class InputDelivered:
     """It stands in the log from now on, and its run has it."""
 
@@ -184,7 +175,6 @@ CommandEvent: TypeAlias = (
     | InputQueued
     | InputChanged
     | InputRetracted
-    | InputsReordered
     | InputDelivered
 )
 
