@@ -74,7 +74,7 @@ def create_app(house: Application, authenticator: Authenticator) -> FastAPI:
     )
     errors.install(app)
     idempotency_key.install(app)
-    app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
+    app.add_middleware(BoundedBody, max_bytes=settings.max_body_bytes)
     app.add_middleware(AbandonedRequests)
     app.add_middleware(CloseWhileDraining, drain_state=app.state.drain_state)
     strictly = [Depends(require_readable), Depends(require_known_query)]
