@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 
-from app.api import agents, health, resume, signals, stream_tokens
+from app.api import agents, health, signals, stream_tokens
 from app.api.inputs import pending, routes
 from app.api.runs import background_tasks, explain, lineage, pauses, retry, start
 from app.api.runs import routes as runs
@@ -74,11 +74,11 @@ def create_app(house: Application, authenticator: Authenticator) -> FastAPI:
     )
     errors.install(app)
     idempotency_key.install(app)
-    app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
+    app.add_middleware(BoundedBody, max_bytes=settings.max_body_bytes)
     app.add_middleware(AbandonedRequests)
     app.add_middleware(CloseWhileDraining, drain_state=app.state.drain_state)
     strictly = [Depends(require_readable), Depends(require_known_query)]
-    about_runs = (start, runs, retry, resume, pauses, routes, pending, explain, lineage)
+    about_runs = (start, runs, retry, pauses, routes, pending, explain, lineage)
     for face in (
         *about_runs,
         threads,

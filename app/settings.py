@@ -1,4 +1,4 @@
-"""All configuration, from the environment: `HOLDFAST_*`, and `DATABASE_URL`."""
+"""All settings, from environment variables: `HOLDFAST_*`, `DATABASE_URL` and `NATS_URL`."""
 
 from pathlib import Path
 from typing import Literal
@@ -7,197 +7,224 @@ from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MIN_HEARTBEATS = 3
-"""So many heartbeats may be late before anybody believes that a process has died."""
+"""A process counts as dead only after this many missed heartbeats."""
 
 
 class Settings(BaseSettings):
-    """Every setting, with its default and one sentence. Times are in seconds."""
+    """Every setting with its default and a description. Times are in seconds."""
 
     model_config = SettingsConfigDict(
         env_prefix="HOLDFAST_", env_ignore_empty=True, extra="ignore", frozen=True
     )
 
     host: str = Field(
-        "127.0.0.1", description="Address to listen on; others than loopback need keys."
+        "127.0.0.1", description="Address to listen on. Any address but loopback needs API keys."
     )
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on. 0 picks a free one.")
     role: Literal["all", "api", "worker"] = Field(
-        "all", description="Serve HTTP and execute runs (`all`), or only one of the two."
+        "all",
+        description="`all` serves HTTP and executes runs, `api` only serves HTTP, `worker` only executes runs.",
     )
     database_url: str | None = Field(
         None,
         validation_alias=AliasChoices("DATABASE_URL", "HOLDFAST_DATABASE_URL"),
-        description="Postgres 14 or newer; without it the embedded one is started.",
+        description="URL of a Postgres 14 or newer. Without it, the embedded Postgres is started.",
     )
     listen_url: str | None = Field(
-        None, description="A direct URL for LISTEN, when DATABASE_URL goes through a pooler."
+        None,
+        description="URL for LISTEN that goes directly to Postgres. Needed when DATABASE_URL is a pooler.",
     )
     nats_url: str | None = Field(
         None,
         repr=False,
         validation_alias=AliasChoices("NATS_URL", "HOLDFAST_NATS_URL"),
-        description="A NATS server, or several, that carries hints between replicas in place of NOTIFY.",
+        description="One or more NATS servers that replicas use instead of NOTIFY to announce new events.",
     )
-    pgbouncer: bool = Field(False, description="DATABASE_URL is a pooler in transaction mode.")
+    pgbouncer: bool = Field(
+        False, description="Set it when DATABASE_URL is a PgBouncer in transaction mode."
+    )
     data_dir: Path | None = Field(
         None,
-        description="Where the embedded Postgres keeps its data; a default per user otherwise.",
+        description="Data folder of the embedded Postgres. The default depends on the user.",
     )
     migrate: bool | None = Field(
-        None, description="Migrate at start; by default only the embedded database is."
+        None, description="Run migrations at start. By default only for the embedded Postgres."
     )
-    agents: Path | None = Field(None, description="The agents file; the demo agents otherwise.")
+    agents: Path | None = Field(
+        None, description="Path of the agents file. Without it, the demo agents are served."
+    )
     api_keys_file: Path | None = Field(
-        None, description="TOML file of API keys: subject, tenant, scopes, sha256 of each key."
+        None, description="TOML file with the API keys: subject, tenant, scopes and sha256 of each."
     )
     api_keys: str | None = Field(
         None,
-        description="API keys as JSON: a list of {subject, tenant, scopes, sha256}; beside the file.",
+        description="More API keys, as a JSON list of {subject, tenant, scopes, sha256}.",
     )
     stream_token_secret: str | None = Field(
         None,
         min_length=16,
         repr=False,
-        description="Signs stream tokens, the same on all replicas; by default a random one in the "
-        "database.",
+        description="Secret that signs stream tokens. All replicas need the same one. By default a random "
+        "secret is kept in the database.",
     )
     stream_token_secret_previous: str | None = Field(
         None,
         min_length=16,
         repr=False,
-        description="The one before: tokens that it has signed are accepted until they expire.",
+        description="The previous secret. Tokens that it signed are accepted until they expire.",
     )
-    stream_token_ttl: float = Field(300.0, gt=0, le=3600, description="Life of a stream token.")
-    concurrency: int = Field(100, ge=1, description="Runs that one process executes at once.")
+    stream_token_ttl: float = Field(
+        300.0, gt=0, le=3600, description="How long a stream token is valid."
+    )
+    concurrency: int = Field(
+        100, ge=1, description="Maximum number of runs that a process executes at once."
+    )
     task_concurrency: int = Field(
-        100, ge=1, description="Background tasks that one process executes at once."
+        100, ge=1, description="Maximum number of background tasks that a process executes at once."
     )
     pool_size: int = Field(10, ge=2, description="Database connections for commands and queries.")
     hot_pool_size: int = Field(10, ge=3, description="Database connections for executing runs.")
     pool_timeout: float = Field(
-        5.0, gt=0, description="Wait for a free connection; then requests get 503 `overloaded`."
+        5.0,
+        gt=0,
+        description="How long a request waits for a free connection before it gets 503 `overloaded`.",
     )
     statement_timeout: float = Field(
         15.0,
         gt=0,
-        description="A statement that takes longer is given up, also when the server is silent.",
+        description="Maximum duration of an SQL statement, also when Postgres doesn't respond.",
     )
-    lock_timeout: float = Field(
-        5.0, gt=0, description="Wait for what another transaction has locked."
-    )
+    lock_timeout: float = Field(5.0, gt=0, description="How long a statement waits for a lock.")
     connection_lifetime: float = Field(
-        1800.0, gt=0, description="Age at which a database connection is replaced."
+        1800.0, gt=0, description="Maximum age of a database connection before it is replaced."
     )
     tcp_keepalive: float = Field(
         30.0,
         ge=1,
-        description="Silence after which the database's machine is asked if it is there.",
+        description="Idle time on a database connection before TCP keepalive probes are sent.",
     )
     heartbeat_interval: float = Field(
-        1.0, gt=0, description="How often a process says it is alive."
+        1.0, gt=0, description="Time between heartbeats of a process."
     )
     heartbeat_timeout: float = Field(
         10.0,
         gt=0,
         validate_default=True,
-        description="Silence after which a process's runs are taken over.",
+        description="Time without a heartbeat after which other workers take over a process's runs.",
     )
     blocked_timeout: float = Field(
-        60.0, gt=0, description="How long a process keeps its runs while its event loop is blocked."
+        60.0, gt=0, description="How long a process with a blocked event loop keeps its runs."
     )
-    sweep_interval: float = Field(1.0, gt=0, description="How often stranded runs are looked for.")
-    queue_poll: float = Field(1.0, gt=0, description="How often the queue is asked without a hint.")
+    sweep_interval: float = Field(
+        1.0, gt=0, description="Time between searches for runs that no live worker owns."
+    )
+    queue_poll: float = Field(
+        1.0, gt=0, description="Time between polls of the queue, in case a notification is lost."
+    )
     handover_grace: float = Field(
-        5.0, ge=0, description="Time for runs to reach a safe point when the process stops."
+        5.0,
+        ge=0,
+        description="How long a stopping process lets its runs reach a checkpoint before it hands them over.",
     )
     drain_delay: float = Field(
         0.0,
         ge=0,
-        description="Time between SIGTERM, when /health turns 503, and the end of service: for load "
-        "balancers to notice.",
+        description="Time between SIGTERM, when /health returns 503, and the refusal of new requests. Lets "
+        "load balancers react.",
     )
     stream_heartbeat: float = Field(
-        5.0, gt=0, le=30, description="Silence on a stream before a comment keeps it open."
+        5.0,
+        gt=0,
+        le=30,
+        description="Idle time on an event stream before a comment is sent to keep it open.",
     )
     stream_send_timeout: float = Field(
-        30.0, gt=0, description="A client that takes nothing for so long is cut off."
+        30.0, gt=0, description="A stream is closed when its client reads nothing for this long."
     )
     client_timeout: float = Field(
         30.0,
         gt=0,
-        description="A request that hasn't come whole by then is refused, and an answer of which "
-        "nothing is taken for so long is given up.",
+        description="Maximum time to receive a request. Also closes a connection whose client reads "
+        "nothing of the response for this long.",
     )
     log_poll: float = Field(
-        2.0, gt=0, description="How often followed threads are checked for lost hints."
+        2.0,
+        gt=0,
+        description="Time between checks of followed threads for events whose notification was lost.",
     )
-    max_body_bytes: int = Field(2_000_000, ge=1000, description="Largest request body.")
-    max_message_bytes: int = Field(1_000_000, ge=100, description="Largest message.")
-    max_queue_per_thread: int = Field(100, ge=1, description="Runs that may queue for one thread.")
+    max_body_bytes: int = Field(2_000_000, ge=1000, description="Maximum size of a request body.")
+    max_message_bytes: int = Field(1_000_000, ge=100, description="Maximum size of a message.")
+    max_queue_per_thread: int = Field(
+        100, ge=1, description="Maximum number of runs that queue for a thread."
+    )
     rate_limit_suspend_after: float = Field(
         20.0,
         ge=0,
-        description="Longest pause that a worker sits out when a model's provider asks for one; "
-        "for a longer one the run is suspended.",
+        description="Longest rate-limit delay that a worker waits for. For a longer delay the run is "
+        "suspended.",
     )
     rate_limit_max_wait: float = Field(
         3_600.0,
         ge=0,
-        description="Sum of all such suspensions of a run; one that would wait longer ends with "
-        "`rate_limit_wait_exceeded`.",
+        description="Maximum total time that a run is suspended for rate limits. Beyond it the run ends "
+        "with `rate_limit_wait_exceeded`.",
     )
     retention_interval: float = Field(
-        60.0, gt=0, description="How often what is old is merged or removed, as follows."
+        60.0, gt=0, description="Time between retention jobs, which merge or delete old rows."
     )
     delta_retention: float = Field(
         3_600.0,
         ge=60,
-        description="How long the pieces in which a run has spoken are kept, once it is done; "
-        "then each message's become one.",
+        description="How long the text deltas of a finished run are kept. Then the deltas of each message "
+        "are merged into one event.",
     )
     event_retention: float | None = Field(
         None,
         ge=60,
-        description="How long events are kept, once their run is done; by default for ever. "
-        "Its record, messages and audit stay.",
+        description="How long the events of a finished run are kept. By default for ever. The run, its "
+        "messages and its audit are kept in any case.",
     )
     task_retention: float | None = Field(
-        None, ge=60, description="How long background tasks are kept, once their run is done."
+        None,
+        ge=60,
+        description="How long the background tasks of a finished run are kept. By default for ever.",
     )
     input_retention: float = Field(
         604_800.0,
         ge=60,
-        description="How long it is kept what was said to a run on its way, once that is done.",
+        description="How long the inputs of a finished run are kept. Its messages stay in the log.",
     )
     notice_retention: float = Field(
-        2_592_000.0, ge=60, description="How far back the inbox can be read as a stream."
+        2_592_000.0, ge=60, description="How long the ticket event stream keeps its events."
     )
     queue_log_retention: float = Field(
-        604_800.0, ge=60, description="How long the queue's own log and statistics are kept."
+        604_800.0, ge=60, description="How long the queue's log and statistics are kept."
     )
     signal_retention: float = Field(
         86_400.0,
         ge=60,
-        description="How long a signal is kept: for a ticket that comes later, and to know its id again.",
+        description="How long a signal is kept for later tickets, and its id for duplicates.",
     )
     idempotency_retention: float = Field(
-        86_400.0, gt=0, description="How long answers are kept for repetitions under the same key."
+        86_400.0,
+        gt=0,
+        description="How long the response to a request with an Idempotency-Key is kept.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least level to log."
+        "info", description="Minimum level of log lines."
     )
-    log_json: bool = Field(False, description="Log lines as JSON.")
+    log_json: bool = Field(False, description="Write log lines as JSON.")
     url: str | None = Field(
         None,
-        description="Server that `run`, `decide`, `signal`, `tail` and `doctor` ask; "
-        "by default this machine's, at HOLDFAST_PORT.",
+        description="Server that the commands `run`, `decide`, `signal`, `tail` and `doctor` use. By default "
+        "the one on this machine, at HOLDFAST_PORT.",
     )
-    api_key: str | None = Field(None, repr=False, description="API key that they send to it.")
+    api_key: str | None = Field(None, repr=False, description="API key that these commands send.")
 
     @field_validator("heartbeat_timeout")
     @classmethod
-    def _lasts_several_beats(cls, value: float, others: ValidationInfo) -> float:
-        """With less, processes that are alive and well would take each other's runs."""
+    def _covers_several_heartbeats(cls, value: float, others: ValidationInfo) -> float:
+        """A shorter time-out would let workers take runs from live processes."""
         interval = others.data.get("heartbeat_interval")
         if interval is not None and value < MIN_HEARTBEATS * interval:
             raise ValueError(f"must be at least {MIN_HEARTBEATS} times HOLDFAST_HEARTBEAT_INTERVAL")

@@ -1,5 +1,5 @@
-"""HTTP that all routes share: authentication, errors, headers, cursors and the sending of SSE streams.
+"""HTTP that all routes share: authentication, errors, headers, cursors and SSE.
 
-The only place that knows status codes and headers. The routes are in `api`. No request holds a database
-connection while a client waits.
+Only this package and `api`, which has the routes, know status codes and headers. A request that waits or
+streams holds no database connection.
 """

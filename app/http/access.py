@@ -1,7 +1,7 @@
-"""Who may use a route: authentication first, then the scope, and only then the rest of the request.
+"""Authorization of routes: first the API key, then the scope, then the rest of the request.
 
-The framework reads a body before it solves dependencies. So `AuthorizedRoute` lets in before that: a
-client without a key, or without the scope, learns nothing about which requests would be valid.
+The framework reads and validates the body before it runs dependencies. `AuthorizedRoute` authorizes before
+that, so that a client without the scope doesn't learn which requests would be valid.
 """
 
 from collections.abc import Callable, Coroutine
@@ -21,19 +21,22 @@ from app.http.stream_grants import StreamTokenSigner
 
 StreamToken = Annotated[
     str | None,
-    Query(description="From POST /v1/stream-tokens, where headers can't be sent.", max_length=2000),
+    Query(
+        description="A token from POST /v1/stream-tokens, for clients that can't send headers.",
+        max_length=2000,
+    ),
 ]
 
 
 @runtime_checkable
 class Access(Protocol):
-    """A dependency that says what a route needs, and whose value is the principal."""
+    """A dependency that authorizes a request and returns its principal."""
 
     async def authorize(self, request: Request) -> Principal: ...
 
 
 class RequireScope:
-    """The principal behind an API key that has a scope."""
+    """Requires an API key with a scope."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -48,7 +51,7 @@ class RequireScope:
 
 
 class RequireStream:
-    """The principal that reads a stream: by a key that may read runs, or by a token for exactly this one."""
+    """Requires an API key with `runs:read`, or a stream token for exactly this stream."""
 
     def __init__(self, *, id_in_path: str | None) -> None:
         """`id_in_path` is the parameter `run_id` or `thread_id`; None means the inbox."""
@@ -64,14 +67,17 @@ class RequireStream:
             self._id(request, "run_id"),
             self._id(request, "thread_id"),
         ):
-            raise Forbidden("stream_token_elsewhere", "This stream token is for another stream.")
+            raise Forbidden(
+                "stream_token_elsewhere",
+                "This stream token is for another stream. Create one for this stream.",
+            )
         return grant.principal
 
     async def __call__(self, request: Request, stream_token: StreamToken = None) -> Principal:
         return _authorized(request)
 
     def _id(self, request: Request, name: str) -> str | None:
-        """An id that isn't a UUID equals that of no token."""
+        """The id in the path. One that isn't a UUID is returned as it is and matches no token."""
         if name != self._id_in_path:
             return None
         given: str = request.path_params[name]
@@ -79,8 +85,8 @@ class RequireStream:
 
 
 class AuthorizedRoute(APIRoute):
-    """A route that reads nothing of a request before its client is let in. One that doesn't say what it
-    needs can't be made."""
+    """A route that authorizes a request before it reads the body. Declaring one without an `Access`
+    dependency raises."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -102,7 +108,7 @@ class AuthorizedRoute(APIRoute):
 async def authenticated(request: Request) -> Principal:
     """The principal behind the request's headers."""
     headers = request.headers
-    return _door(request).principal(
+    return _authenticator(request).principal(
         Sender(
             authorizations=headers.getlist("authorization"),
             hosts=headers.getlist("host"),
@@ -113,7 +119,7 @@ async def authenticated(request: Request) -> Principal:
     )
 
 
-def _door(request: Request) -> Authenticator:
+def _authenticator(request: Request) -> Authenticator:
     authenticator: Authenticator = request.app.state.doorkeeper
     return authenticator
 

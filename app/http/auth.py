@@ -1,4 +1,4 @@
-"""Who is asking: API keys, and the one principal of a server without keys."""
+"""Authentication: API keys, and the local principal of a server without keys."""
 
 import hashlib
 import re
@@ -14,20 +14,20 @@ from app.domain.ids import Tenant
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
 from app.http.senders import Sender, is_loopback, require_local
 
-_OWN_SCOPE = re.compile(r"approve:[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+_APPROVER_SCOPE = re.compile(r"approve:[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 LOCAL_PRINCIPAL = Principal(DEFAULT_TENANT, "local", frozenset(Scope))
 
 
 def _scope(text: str) -> str:
-    """One of ours, or one of an installation's own for its approvers: a misspelt one must not pass."""
-    if text in set(Scope) or _OWN_SCOPE.fullmatch(text):
+    """Accepts the built-in scopes and `approve:…`, and refuses misspelt ones."""
+    if text in set(Scope) or _APPROVER_SCOPE.fullmatch(text):
         return text
-    ours = ", ".join(Scope)
-    raise ValueError(f"must be one of {ours}, or approve:… for approvers of some tools")
+    builtin = ", ".join(Scope)
+    raise ValueError(f"must be one of {builtin}, or approve:… for approvers of some tools")
 
 
 class ApiKey(BaseModel):
-    """One key of the keys file. The key itself is nowhere: only its SHA-256."""
+    """An entry of the keys file. It holds the SHA-256 of the key, never the key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,7 +41,8 @@ _Keys = TypeAdapter(list[ApiKey])
 
 
 class Authenticator:
-    """Knows the keys. Without any, it lets in programs of this machine only, as one local principal."""
+    """Maps requests to principals. Without any keys, it accepts only programs on this machine, as one
+    local principal."""
 
     def __init__(self, keys: Mapping[str, Principal]) -> None:
         self._keys = keys
@@ -51,11 +52,11 @@ class Authenticator:
         return not self._keys
 
     def principal(self, sender: Sender) -> Principal:
-        """Whose request this is."""
+        """The principal of a request; raises `Unauthenticated`."""
         if self.is_keyless:
             require_local(sender)
             return LOCAL_PRINCIPAL
-        # With several, a proxy may have checked another one than we would.
+        # With several Authorization headers, a proxy may have checked another one.
         authorization = sender.authorizations[0] if len(sender.authorizations) == 1 else ""
         scheme, _, key = authorization.partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
@@ -64,12 +65,15 @@ class Authenticator:
             )
         found = self._keys.get(hashlib.sha256(key.strip().encode()).hexdigest())
         if found is None:
-            raise Unauthenticated("unauthenticated", "This API key isn't known.")
+            raise Unauthenticated(
+                "unauthenticated",
+                "This API key is unknown. Check it for typos, or ask for a new one.",
+            )
         return found
 
 
 def load_authenticator(keys_file: Path | None, keys_json: str | None) -> Authenticator:
-    """Read the keys from wherever the settings say, all of them or one error."""
+    """Read the keys of both settings; raises `ConfigurationError` for the first one that is wrong."""
     keys: list[ApiKey] = []
     if keys_file is not None:
         keys += _from_file(keys_file)
@@ -87,10 +91,10 @@ def load_authenticator(keys_file: Path | None, keys_json: str | None) -> Authent
 
 
 def require_safe_address(host: str, authenticator: Authenticator) -> None:
-    """An open port without keys is refused."""
+    """Refuses to listen on other addresses than loopback without API keys."""
     if authenticator.is_keyless and not is_loopback(host):
         raise ConfigurationError(
-            f"Without API keys anybody who reaches {host} could start and approve runs. Set "
+            f"Without API keys, every client that reaches {host} could start and approve runs. Set "
             "HOLDFAST_API_KEYS_FILE, or listen on 127.0.0.1."
         )
 

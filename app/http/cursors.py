@@ -1,4 +1,4 @@
-"""Cursors of lists: opaque, and good only for the query that they came from."""
+"""Cursors of lists. They are opaque, and valid only for the query that returned them."""
 
 import base64
 import json
@@ -10,16 +10,16 @@ from app.domain.errors import BadCursor
 from app.domain.ids import canonical_uuid
 from app.domain.json_values import compact, digest
 
-_LARGEST = 2**63 - 1
+_MAX_NUMBER = 2**63 - 1
 
 
 def encode(query: Mapping[str, Any], at: datetime, id: str) -> str:
-    """A place in the order of one query's results, by time and id."""
+    """A cursor of a list that is sorted by time and id."""
     return _encode(query, {"at": at.isoformat(), "id": id})
 
 
 def decode(query: Mapping[str, Any], cursor: str | None) -> tuple[datetime, str] | None:
-    """The place that a cursor stands for, None for the beginning."""
+    """The time and id of a cursor; None without one."""
     if cursor is None:
         return None
     body = _decode(query, cursor)
@@ -27,14 +27,14 @@ def decode(query: Mapping[str, Any], cursor: str | None) -> tuple[datetime, str]
         at, id = datetime.fromisoformat(body["at"]), canonical_uuid(body["id"])
     except (ValueError, KeyError, TypeError):
         raise _not_a_cursor() from None
-    # Postgres keeps no year but these, and no time zone may lead out of them.
+    # Conversion between time zones must not leave the years that Postgres stores.
     if id is None or at.tzinfo is None or not 1 < at.year < 9999:
         raise _not_a_cursor()
     return at, id
 
 
 def encode_seq(query: Mapping[str, Any], seq: int) -> str:
-    """A place in a numbered list."""
+    """A cursor of a list that is sorted by a number."""
     return _encode(query, {"seq": seq})
 
 
@@ -42,13 +42,13 @@ def decode_seq(query: Mapping[str, Any], cursor: str | None) -> int | None:
     if cursor is None:
         return None
     seq = _decode(query, cursor).get("seq")
-    if type(seq) is not int or not 0 <= seq <= _LARGEST:
+    if type(seq) is not int or not 0 <= seq <= _MAX_NUMBER:
         raise _not_a_cursor()
     return seq
 
 
 def encode_pair(query: Mapping[str, Any], pair: tuple[int, int]) -> str:
-    """A place in a list that is numbered twice over."""
+    """A cursor of a list that is sorted by two numbers."""
     return _encode(query, {"pair": pair})
 
 
@@ -57,14 +57,14 @@ def decode_pair(query: Mapping[str, Any], cursor: str | None) -> tuple[int, int]
         return None
     match _decode(query, cursor).get("pair"):
         case [first, second] if all(
-            type(each) is int and 0 <= each <= _LARGEST for each in (first, second)
+            type(each) is int and 0 <= each <= _MAX_NUMBER for each in (first, second)
         ):
             return first, second
     raise _not_a_cursor()
 
 
-def _encode(query: Mapping[str, Any], place: Mapping[str, Any]) -> str:
-    body = {"q": _name(query), **place}
+def _encode(query: Mapping[str, Any], position: Mapping[str, Any]) -> str:
+    body = {"q": _name(query), **position}
     return base64.urlsafe_b64encode(compact(body).encode()).decode().rstrip("=")
 
 
@@ -78,7 +78,7 @@ def _decode(query: Mapping[str, Any], cursor: str) -> dict[str, Any]:
     if body["q"] != _name(query):
         raise BadCursor(
             "cursor_mismatch",
-            "This cursor belongs to a query with other filters; begin without one.",
+            "This cursor belongs to a query with other filters. Begin without one.",
         )
     return body
 
@@ -88,4 +88,4 @@ def _name(query: Mapping[str, Any]) -> str:
 
 
 def _not_a_cursor() -> BadCursor:
-    return BadCursor("cursor_invalid", "This isn't a cursor of this list.")
+    return BadCursor("cursor_invalid", "This isn't a cursor of this list. Begin without one.")

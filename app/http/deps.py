@@ -1,6 +1,6 @@
-"""What routes ask for: the house's parts, and the principal behind a request.
+"""Dependencies of routes: the parts of the application.
 
-All are `async` though none of them waits: FastAPI would send each of the others through a thread.
+All are `async`, because FastAPI runs other dependencies in a thread pool.
 """
 
 from typing import Annotated
@@ -58,7 +58,7 @@ async def _drain_state(request: Request) -> DrainState:
 
 
 async def require_not_draining(request: Request) -> None:
-    """Refuses what would begin at a server that is closing."""
+    """Refuses new runs while the server is stopping."""
     (await _drain_state(request)).refuse_new_work()
 
 

@@ -1,4 +1,4 @@
-"""Refusals as problem+json: the one place where the domain's errors get HTTP statuses."""
+"""Error responses as problem+json. Maps the domain's errors to HTTP statuses."""
 
 import math
 from collections.abc import Mapping
@@ -56,10 +56,13 @@ _TITLES = {
     500: "Internal error",
     503: "Unavailable",
 }
-_CODES_OF_THE_FRAMEWORK = {
+_FRAMEWORK_ERRORS = {
     400: ("malformed_body", "The body isn't valid JSON in UTF-8."),
-    404: ("not_found", "There is nothing at this address; GET /openapi.json lists what there is."),
-    405: ("method_not_allowed", "This address doesn't take this method."),
+    404: ("not_found", "This address doesn't exist. GET /openapi.json lists all operations."),
+    405: (
+        "method_not_allowed",
+        "This address doesn't support this method. The Allow header lists those that it does.",
+    ),
 }
 _MAX_ERRORS = 20
 _MAX_INSTANCE_LENGTH = 500
@@ -67,12 +70,12 @@ _BUSY = frozenset({UnavailableReason.BUSY, UnavailableReason.TOO_MANY_CONNECTION
 _LASTING = frozenset(
     {UnavailableReason.READ_ONLY, UnavailableReason.DISK_FULL, UnavailableReason.OUT_OF_RESOURCES}
 )
-_DOES_NOT_ANSWER = "The database doesn't answer. Try again in a moment."
+_NO_RESPONSE = "The database doesn't answer. Try again in a moment."
 _UNAVAILABLE = {
-    UnavailableReason.READ_ONLY: "The database takes no writes for now. Try again in a moment.",
-    UnavailableReason.DISK_FULL: "The database has no room left. Try again later.",
-    UnavailableReason.OUT_OF_RESOURCES: "The database lacks what it needs to work. Try again later.",
-    UnavailableReason.LOCKED: "Somebody else is changing the same. Try again in a moment.",
+    UnavailableReason.READ_ONLY: "The database is read-only at the moment. Try again in a moment.",
+    UnavailableReason.DISK_FULL: "The database's disk is full. Try again later.",
+    UnavailableReason.OUT_OF_RESOURCES: "The database is out of resources, such as memory. Try again later.",
+    UnavailableReason.LOCKED: "Another request is changing the same rows. Try again in a moment.",
     UnavailableReason.TOO_SLOW: "The database took too long. Try again in a moment.",
 }
 
@@ -87,7 +90,7 @@ def problem(
     facts: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The one shape of every error. `error` repeats the sentence for clients of older services."""
+    """An error response. `error` repeats `detail` for clients that expect that field."""
     trace_id = new_id()
     body = {
         "type": f"https://holdfast.invalid/problems/{code}",
@@ -102,7 +105,7 @@ def problem(
         **{key: _plain(value) for key, value in (facts or {}).items()},
     }
     more = {"Retry-After": _RETRY_AFTER[status]} if status in _RETRY_AFTER else {}
-    log.info("refused", status=status, code=code, trace_id=trace_id, path=request.url.path)
+    log.info("request_refused", status=status, code=code, trace_id=trace_id, path=request.url.path)
     return Response(
         compact(storable(body)),
         status_code=status,
@@ -112,17 +115,17 @@ def problem(
 
 
 def install(app: FastAPI) -> None:
-    """Give every way of failing its problem."""
+    """Register a handler for each kind of exception."""
     app.add_exception_handler(errors.Refusal, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _of_the_framework)
+    app.add_exception_handler(HTTPException, _framework_error)
     for kind in DATABASE_UNAVAILABLE:
-        app.add_exception_handler(kind, _database_away)
-    app.add_exception_handler(Exception, _broken)
+        app.add_exception_handler(kind, _database_unavailable)
+    app.add_exception_handler(Exception, _internal_error)
 
 
 def refusal(request: Request, error: errors.Refusal) -> Response:
-    """The problem that a refusal is answered with."""
+    """The error response for a refusal."""
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return problem(request, status, error.code, error.detail, error.facts, headers)
@@ -137,14 +140,14 @@ async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     if any(one["type"] == "json_invalid" for one in found):
-        code, detail = _CODES_OF_THE_FRAMEWORK[400]
+        code, detail = _FRAMEWORK_ERRORS[400]
         return problem(request, 400, code, detail)
     if any(one["type"] == "missing" and tuple(one["loc"]) == ("body",) for one in found):
         return problem(
             request,
             422,
             "invalid_request",
-            "A JSON body is needed, sent with Content-Type: application/json.",
+            "This request needs a JSON body. Send it with Content-Type: application/json.",
         )
     places = [
         {"at": ".".join(str(part)[:100] for part in one["loc"]), "problem": _sentence(one)[:300]}
@@ -158,20 +161,20 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 def _sentence(error: Mapping[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
-        return "there is no such field; a misspelt one must not pass for its default"
+        return "unknown field; check its spelling, or remove it"
     text: str = error["msg"]
     return text.removeprefix("Value error, ")
 
 
-async def _of_the_framework(request: Request, error: Exception) -> Response:
+async def _framework_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    code, detail = _CODES_OF_THE_FRAMEWORK.get(error.status_code, ("http_error", str(error.detail)))
+    code, detail = _FRAMEWORK_ERRORS.get(error.status_code, ("http_error", str(error.detail)))
     headers = {"Allow": _methods(request)} if error.status_code == 405 else error.headers
     return problem(request, error.status_code, code, detail, headers=headers)
 
 
 def _methods(request: Request) -> str:
-    """All that an address takes: the framework itself knows the methods of one route only."""
+    """All methods of an address. The framework knows only those of one route."""
     taken = []
     for method in ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"):
         scope = {**request.scope, "method": method}
@@ -180,21 +183,24 @@ def _methods(request: Request) -> str:
     return ", ".join(taken)
 
 
-async def _database_away(request: Request, error: Exception) -> Response:
-    """What was asked may have happened all the same: under its key, or its run's id, it can be repeated."""
+async def _database_unavailable(request: Request, error: Exception) -> Response:
+    """The request may have taken effect. With an Idempotency-Key or a run id it is safe to repeat."""
     reason = reason_of(error)
     if reason in _BUSY:
         code, detail = "overloaded", "The server is busy. Try again in a moment."
     else:
-        code, detail = "database_unavailable", _UNAVAILABLE.get(reason, _DOES_NOT_ANSWER)
+        code, detail = "database_unavailable", _UNAVAILABLE.get(reason, _NO_RESPONSE)
     headers = {"Retry-After": "5"} if reason in _LASTING else None
     return problem(request, 503, code, detail, {"reason": reason.value}, headers)
 
 
-async def _broken(request: Request, error: Exception) -> Response:
-    log.error("request_broken", exc_info=error)
+async def _internal_error(request: Request, error: Exception) -> Response:
+    log.error("request_failed", exc_info=error)
     return problem(
-        request, 500, "internal_error", "Something broke on our side. The trace_id is in the logs."
+        request,
+        500,
+        "internal_error",
+        "An internal error occurred. Search the server's log for the trace_id.",
     )
 
 

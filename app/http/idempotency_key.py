@@ -1,4 +1,4 @@
-"""Repetitions: the Idempotency-Key of a request, and the answer to one that was answered before."""
+"""Idempotency-Key: how it is read, and how a stored response is sent again."""
 
 import json
 from typing import Annotated
@@ -12,7 +12,7 @@ from app.domain.json_values import digest
 
 REPLAYED_HEADER = {"Idempotency-Replayed": "true"}
 
-_ONLY_A_WAY_OF_LOOKING = frozenset({"wait"})
+_PARAMETERS_WITHOUT_EFFECT = frozenset({"wait"})
 
 
 async def _key(
@@ -24,7 +24,7 @@ async def _key(
             min_length=1,
             max_length=255,
             pattern=r"^[ -~]+$",
-            description="Requests under the same key have one effect, and the same answer.",
+            description="Requests with the same key take effect once and get the same response.",
         ),
     ] = None,
 ) -> IdempotencyKey | None:
@@ -41,7 +41,7 @@ KeyDep = Annotated[IdempotencyKey | None, Depends(_key)]
 
 
 def keeps_keys(request: Request) -> bool:
-    """Whether the route asks for the key."""
+    """Whether the route supports Idempotency-Key."""
     route = request.scope.get("route")
     return isinstance(route, APIRoute) and any(
         dependency.call is _key for dependency in route.dependant.dependencies
@@ -49,25 +49,27 @@ def keeps_keys(request: Request) -> bool:
 
 
 async def _fingerprint(request: Request) -> str:
-    """The same for a repetition, whatever order its fields came in."""
+    """Equal for equal requests, also if their fields are in another order."""
     body = await request.body()
     query = [
-        one for one in request.query_params.multi_items() if one[0] not in _ONLY_A_WAY_OF_LOOKING
+        one
+        for one in request.query_params.multi_items()
+        if one[0] not in _PARAMETERS_WITHOUT_EFFECT
     ]
     try:
         return digest([request.path_params, sorted(query), json.loads(body) if body else None])
     except (ValueError, RecursionError) as error:
         raise Invalid(
-            "invalid_request", "The body can't be read: it is no JSON, or too deep."
+            "invalid_request", "The body isn't valid JSON, or is nested too deeply."
         ) from error
 
 
 def install(app: FastAPI) -> None:
-    """Answer repetitions as they were answered first."""
-    app.add_exception_handler(AlreadyAnswered, _again)
+    """Answer a repeated request with the stored response."""
+    app.add_exception_handler(AlreadyAnswered, _stored_response)
 
 
-async def _again(_: Request, error: Exception) -> Response:
+async def _stored_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, AlreadyAnswered)
     answer = error.answer
     location = {} if answer.location is None else {"Location": answer.location}

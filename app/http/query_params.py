@@ -1,4 +1,4 @@
-"""Query parameters: a route takes those that it declares, and refuses any other."""
+"""Query parameters. A route refuses those that it doesn't declare."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ from fastapi.routing import APIRoute
 
 from app.domain.errors import Invalid
 
-_LONGEST_NAME = 100
-_MOST_NAMED = 20
+_MAX_NAME_LENGTH = 100
+_MAX_NAMES = 20
 
 
 class PrefixedQuery:
-    """A dependency: all parameters whose names begin alike, as `metadata.KEY=TEXT`, by what follows."""
+    """A dependency: all parameters with a prefix, such as `metadata.KEY=TEXT`, by the rest of their names."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -31,14 +31,14 @@ class PrefixedQuery:
 
 
 async def require_known_query(request: Request) -> None:
-    """A misspelt parameter must not pass for its default, which may be a list of everything."""
+    """Refuses unknown parameters. If a misspelt filter were ignored, a list would return everything."""
     route = request.scope["route"]
     if not request.scope["query_string"] or not isinstance(route, APIRoute):
         return
     known = dict(_declared(route.dependant))
     prefixes = tuple(name for name in known if name.endswith("."))
     unknown = [
-        name[:_LONGEST_NAME]
+        name[:_MAX_NAME_LENGTH]
         for name in request.query_params
         if name not in known and not name.startswith(prefixes)
     ]
@@ -46,17 +46,16 @@ async def require_known_query(request: Request) -> None:
         shown = ", ".join(name + "KEY" * (name in prefixes) for name in known if known[name])
         raise Invalid(
             "invalid_request",
-            f"query.{unknown[0]}: there is no such parameter here; a misspelt one must not pass for "
-            f"its default. This address takes {shown or 'none'}.",
+            f"query.{unknown[0]}: unknown parameter. This operation takes {shown or 'none'}.",
             errors=[
-                {"at": f"query.{name}", "problem": "there is no such parameter here"}
-                for name in unknown[:_MOST_NAMED]
+                {"at": f"query.{name}", "problem": "unknown parameter"}
+                for name in unknown[:_MAX_NAMES]
             ],
         )
 
 
 def _declared(dependant: Dependant) -> Iterator[tuple[str, bool]]:
-    """What a route takes, itself or by what it depends on, and whether its document shows that."""
+    """Names of the parameters of a route and its dependencies, and whether the document shows them."""
     for field in dependant.query_params:
         info = field.field_info
         yield field.alias, isinstance(info, Param) and info.include_in_schema

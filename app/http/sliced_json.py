@@ -1,4 +1,4 @@
-"""Large JSON answers, encoded and sent in slices so that other requests are served in between."""
+"""Large JSON responses, encoded in slices so that other requests are served in between."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import TypeVar
@@ -21,7 +21,7 @@ def sliced_json(
     *,
     status: int = 200,
 ) -> StreamingResponse:
-    """An answer with the fields of a model and, last, the list `name`. No item is encoded before it is sent."""
+    """A response with the fields of a model and, last, the list `name`. Items are encoded while sending."""
     return StreamingResponse(
         _pieces(fields, name, items, show), status_code=status, media_type="application/json"
     )
@@ -32,11 +32,11 @@ async def _pieces(
 ) -> AsyncGenerator[bytes]:
     before = fields.model_dump_json().encode().removesuffix(b"}")
     joint = b"," if len(before) > 1 else b""
-    gathered = bytearray(b'%s%s"%s":[' % (before, joint, name.encode()))
-    for place, item in enumerate(items):
-        gathered += b"," * (place > 0) + show(item).model_dump_json().encode()
-        if len(gathered) > SLICE_BYTES:
-            yield bytes(gathered)
-            gathered.clear()
+    buffer = bytearray(b'%s%s"%s":[' % (before, joint, name.encode()))
+    for index, item in enumerate(items):
+        buffer += b"," * (index > 0) + show(item).model_dump_json().encode()
+        if len(buffer) > SLICE_BYTES:
+            yield bytes(buffer)
+            buffer.clear()
             await yield_to_loop()
-    yield bytes(gathered) + b"]}"
+    yield bytes(buffer) + b"]}"

@@ -1,7 +1,7 @@
-"""Event streams as clients get them: ready bytes, heartbeats, and an end that means something.
+"""SSE responses: frames, heartbeats and the end of a stream.
 
-A stream ends cleanly only when there is nothing more to come; when the server stops, the body is cut,
-so that clients come back with their last id. A client that takes nothing is cut off by itself.
+A stream ends cleanly only after its last event. When the server stops, the body is cut off, so that clients
+reconnect with their last id. A stream whose client reads nothing is cut off too.
 """
 
 import asyncio
@@ -33,26 +33,26 @@ class StreamOptions:
     is_cutting: bool = False
 
     def cut_streams(self) -> None:
-        """The server stops: clients shall come back, here or elsewhere. So shall those who come now."""
+        """Cut all open streams, and those opened from now on. Clients reconnect, here or elsewhere."""
         self.is_cutting = True
         for stream in list(self.open_streams):
             stream.cut()
 
 
 class Source(Protocol):
-    """Where a stream's frames come from: a thread, a run, or an inbox."""
+    """The source of a stream's frames: a thread, a run or the ticket feed."""
 
     def frames(self) -> AsyncGenerator[FrameBatch]: ...
 
     def close(self) -> None:
-        """Let go of what it holds, also when nobody ever read."""
+        """Release its resources, also if `frames` was never called."""
 
 
 class EventStream(EventSourceResponse):
-    """A follower's frames on their way to one client; however that ends, the follower is let go.
+    """Sends a follower's frames to one client, and closes the follower in the end.
 
-    It sends in the request's own task instead of the four that the library would start: the frames that
-    are there already go out before any other task has its turn, and a short run costs a third less.
+    It sends in the request's task instead of the four tasks that the library starts. Frames that are
+    available go out before other tasks run, and a short run costs a third less CPU.
     """
 
     def __init__(
@@ -71,23 +71,23 @@ class EventStream(EventSourceResponse):
         )
         self._follower = follower
         self._options = options
-        self._life = asyncio.timeout(None)
+        self._timeout = asyncio.timeout(None)
 
     def cut(self) -> None:
-        """Leave off in the middle."""
-        if not self._life.expired():
-            self._life.reschedule(0)
+        """Cut the stream off without a clean end."""
+        if not self._timeout.expired():
+            self._timeout.reschedule(0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._options.open_streams.add(self)
         if self._options.is_cutting:
-            # Begun all the same: an EventSource comes back after a break, and gives up at a refusal.
-            self._life = asyncio.timeout(0)
+            # An EventSource reconnects after a cut stream, and gives up after an error status.
+            self._timeout = asyncio.timeout(0)
         try:
-            async with self._life, asyncio.TaskGroup() as tasks:
-                watching = tasks.create_task(self._watch(receive))
+            async with self._timeout, asyncio.TaskGroup() as tasks:
+                watch = tasks.create_task(self._watch(receive))
                 await self._send_all(send, scope["path"])
-                watching.cancel()
+                watch.cancel()
         except TimeoutError:
             return
         except BaseExceptionGroup as errors:
@@ -97,7 +97,7 @@ class EventStream(EventSourceResponse):
             self._follower.close()
 
     async def _watch(self, receive: Receive) -> None:
-        """Nothing is left to do once the client has gone."""
+        """Cut the stream when the client disconnects."""
         while (await receive())["type"] != "http.disconnect":
             pass
         self.cut()
@@ -107,16 +107,16 @@ class EventStream(EventSourceResponse):
         async with aclosing(self._chunks) as chunks:
             try:
                 async for chunk in chunks:
-                    if not await self._is_taken(send, chunk):
-                        log.info("stream_cut", path=path, reason="the client takes nothing")
+                    if not await self._send_chunk(send, chunk):
+                        log.info("stream_cut", path=path, reason="the client reads nothing")
                         return
             except Gone as gap:
-                # The client comes back with its last id, and is told in a status.
+                # The client reconnects with its last id and gets the status 410.
                 log.info("stream_cut", path=path, reason=gap.detail)
                 return
         await send({"type": "http.response.body", "body": b""})
 
-    async def _is_taken(self, send: Send, chunk: bytes) -> bool:
+    async def _send_chunk(self, send: Send, chunk: bytes) -> bool:
         try:
             async with asyncio.timeout(self.send_timeout):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -126,11 +126,11 @@ class EventStream(EventSourceResponse):
 
 
 async def _chunks(follower: Source, named: bool) -> AsyncGenerator[bytes]:
-    """Whatever has come together goes out as one chunk."""
+    """One chunk per batch of frames, and a comment for each heartbeat."""
     with telemetry.streams_open.track_inprogress():
         yield RECONNECT_MILLISECONDS
-        async with aclosing(follower.frames()) as heard:
-            async for frames in heard:
+        async with aclosing(follower.frames()) as batches:
+            async for frames in batches:
                 yield HEARTBEAT_COMMENT if frames is None else _bytes_of(frames, named)
 
 

@@ -1,4 +1,4 @@
-"""Stream tokens: signed, short-lived rights to read one stream, for clients that can't send headers."""
+"""Stream tokens: signed and short-lived, for clients that can't send headers. Each opens one stream."""
 
 import base64
 import hmac
@@ -14,16 +14,16 @@ from app.domain.principals import Principal, Scope
 
 @dataclass(frozen=True, slots=True)
 class StreamGrant:
-    """What a stream token lets its bearer read, and until when."""
+    """What a stream token allows its bearer to read."""
 
     principal: Principal
     run_id: RunId | None
     thread_id: ThreadId | None
-    """Without any of the two: the inbox."""
+    """If both ids are None: the ticket feed."""
 
 
 class StreamTokenSigner:
-    """Signs tokens with the first secret and accepts those of all of them."""
+    """Signs tokens with the first secret, and accepts those signed with any of the secrets."""
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
         if not secrets or not all(secrets):
@@ -37,7 +37,7 @@ class StreamTokenSigner:
         thread_id: ThreadId | None,
         expires_at: datetime,
     ) -> str:
-        """A token for the stream of a run, of a thread, or, without any of the two, of the inbox."""
+        """A token for the stream of a run, of a thread, or, without ids, for the ticket feed."""
         body = json.dumps(
             {
                 "tenant": principal.tenant,
@@ -50,26 +50,27 @@ class StreamTokenSigner:
         return f"{_base64(body)}.{_base64(_signature(self._secrets[0], body))}"
 
     def grant(self, token: str, now: datetime) -> StreamGrant:
-        """What a token allows; refuses one that this server hasn't signed, or that has expired."""
+        """The grant of a token; raises `Unauthenticated` if it is forged or has expired."""
         body, _, signature = token.partition(".")
         try:
             raw = base64.urlsafe_b64decode(body + "==")
             given = base64.urlsafe_b64decode(signature + "==")
         except ValueError:
             raise _invalid() from None
-        if not self._is_ours(raw, given):
+        if not self._is_signed(raw, given):
             raise _invalid()
         claims = json.loads(raw)
         if claims["exp"] <= now.timestamp():
             raise Unauthenticated(
-                "stream_token_expired", "The stream token has expired; get a new one."
+                "stream_token_expired",
+                "The stream token has expired. Create a new one with POST /v1/stream-tokens.",
             )
         principal = Principal(
             Tenant(claims["tenant"]), claims["subject"], frozenset({Scope.RUNS_READ})
         )
         return StreamGrant(principal, claims["run_id"], claims["thread_id"])
 
-    def _is_ours(self, body: bytes, signature: bytes) -> bool:
+    def _is_signed(self, body: bytes, signature: bytes) -> bool:
         return any(
             hmac.compare_digest(signature, _signature(secret, body)) for secret in self._secrets
         )
@@ -84,4 +85,7 @@ def _base64(data: bytes) -> str:
 
 
 def _invalid() -> Unauthenticated:
-    return Unauthenticated("stream_token_invalid", "This isn't a stream token of this server.")
+    return Unauthenticated(
+        "stream_token_invalid",
+        "This server didn't issue this stream token. Create one with POST /v1/stream-tokens.",
+    )

@@ -14,14 +14,14 @@ from app.domain.runs.rate_limits import partial_answer_of
 from app.domain.runs.runs import RunFilter, Running, RunRecord, Waiting
 from app.domain.slices import Slice
 from app.domain.threads.messages import LoggedMessage, Visibility
-from app.domain.threads.threads import Thread, ThreadSize
+from app.domain.threads.threads import Thread
 from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.storage.children import child_runs
 from app.storage.events import event_log
 from app.storage.page_rows import MAX_PAGE_BYTES
 from app.storage.postgres.database import Connection
 from app.storage.runs import runs
-from app.storage.threads import messages, sizes, threads
+from app.storage.threads import messages, threads
 from app.storage.tickets import tickets
 
 MAX_SNAPSHOT_MESSAGES = 10_000
@@ -210,15 +210,6 @@ async def list_threads(
             before=before,
             limit=limit,
         )
-
-
-async def sizes_of_thread(
-    ctx: ServiceContext, principal: Principal, thread_id: ThreadId
-) -> ThreadSize:
-    """What a thread takes, in every table."""
-    await read_thread(ctx, principal, thread_id)
-    async with ctx.database.reading() as connection:
-        return await sizes.of_thread(connection, principal.tenant, thread_id)
 
 
 async def list_messages(

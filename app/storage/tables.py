@@ -207,8 +207,6 @@ runs = Table(
     Column("rolled_back_by", _uuid),
     # What the thread remembered before this run changed that.
     Column("thread_state_before", JSONB(none_as_null=True)),
-    # In line it stands where `events_from` says, unless it was given another run's place.
-    Column("place", BigInteger),
     # While `pause_requested_at` is set, the run isn't claimed, and suspends at its next step border.
     Column("pause_requested_at", _time),
     Column("pause_requested_by", Text),

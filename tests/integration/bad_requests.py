@@ -145,14 +145,8 @@ STARTS = [
         for name, value in NOT_BUILT.items()
     ),
 ]
-REORDER = "POST /v1/threads/{waiting_thread}/inputs:reorder"
 MORE = {"messages": [{"role": "user", "content": "more"}]}
 INPUTS = [
-    Bad("nothing in order", REORDER, INVALID, {"inputs": []}),
-    Bad("ids alone", REORDER, INVALID, {"inputs": [UNKNOWN]}),
-    Bad("no revision", REORDER, INVALID, {"inputs": [{"id": UNKNOWN}]}),
-    Bad("twice", REORDER, "422 input_repeated", {"inputs": [{"id": UNKNOWN, "revision": 1}] * 2}),
-    Bad("none", REORDER, "404 input_not_found", {"inputs": [{"id": UNKNOWN, "revision": 1}]}),
     Bad("mode", "POST /v1/runs/{waiting}/inputs", INVALID, {**MORE, "mode": "shout"}),
     Bad(
         "wrong cursor",

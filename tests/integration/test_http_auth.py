@@ -118,7 +118,7 @@ async def test_the_scheme_may_be_written_in_any_case(server: Server) -> None:
 
 def scope_of(route: Route) -> str:
     revokes = route.method == "DELETE" and route.path.startswith("/v1/rules/")
-    if route.path.endswith(("/decision", "/decisions")) or revokes:
+    if route.path.endswith("/decisions") or revokes:
         return "decisions:write"
     if route.path == "/v1/signals":
         return "signals:write"

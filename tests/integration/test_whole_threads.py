@@ -21,6 +21,7 @@ from tests.support.probes import Probe
 from tests.support.problems import the_problem
 from tests.support.routes import UNKNOWN
 from tests.support.streams import Client
+from tests.support.thread_sizes import thread_size
 
 pytestmark = pytest.mark.anyio
 
@@ -270,21 +271,19 @@ async def test_threads_are_found_by_their_metadata(client: Client) -> None:
     the_problem(other, 400, "cursor_mismatch")
 
 
-async def test_a_thread_says_what_it_takes(client: Client) -> None:
+async def test_the_readme_says_how_to_measure_a_thread(
+    client: Client, served_database: str
+) -> None:
     run = await client.start("quick", APPROVAL)
     waiting = await client.settled(run["run_id"])
     await client.decide(waiting, "approve")
     await client.settled(run["run_id"])
     path = f"/v1/threads/{run['thread_id']}"
-    found = await client.get(f"{path}/storage")
-    sizes = {one["table"]: one for one in found["tables"]}
-    log = await client.log(path)
-    thread = await client.get(path)
-    assert sizes["events"]["rows"] == len(log)
-    assert sizes["messages"]["rows"] == thread["message_count"]
-    assert [sizes[name]["rows"] for name in ("threads", "runs", "tickets", "decisions")] == [1] * 4
-    assert sizes["tool_calls"]["rows"] == sizes["rules"]["rows"] == 0
-    assert sizes["ticket_feed"]["rows"] == 2
-    assert found["rows"] == sum(one["rows"] for one in sizes.values())
-    assert found["bytes"] == sum(one["bytes"] for one in sizes.values()) > 1000
-    the_problem(await client.http.get(f"/v1/threads/{UNKNOWN}/storage"), 404, "thread_not_found")
+    found = await thread_size(served_database, run["thread_id"])
+    assert {part: size["rows"] for part, size in found.items()} == {
+        "events": len(await client.log(path)),
+        "messages": (await client.get(path))["message_count"],
+        "runs": 1,
+        "tickets": 1,
+    }
+    assert all(size["bytes"] > 50 and size["merged_rows"] == 0 for size in found.values())

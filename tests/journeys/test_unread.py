@@ -1,4 +1,4 @@
-"""The journey of messages that wait to be read: seen, changed, put in order, taken back."""
+"""The journey of messages that wait to be read: seen, changed, taken back."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,6 @@ import httpx2
 import pytest
 
 from tests.support.conversations import said, texts
-from tests.support.invariants import broken_invariants
 from tests.support.problems import the_problem
 from tests.support.streams import Client, types_of
 
@@ -144,7 +143,6 @@ async def test_what_becomes_of_a_message_is_said(both: tuple[Client, Client]) ->
     messages = {item["id"]: item["message"]["id"] for item in items}
     body = {"message": {"role": "user", "content": "three"}}
     await there.http.patch(f"{thread}/inputs/{ids[1]}", json=body, headers={"If-Match": '"1"'})
-    await put_in_order(there, thread, {"id": ids[1], "revision": 2}, {"id": ids[0], "revision": 1})
     await there.http.delete(f"{thread}/inputs/{ids[0]}")
     await here.decide(waiting, "approve")
     await here.settled(run["run_id"])
@@ -169,7 +167,6 @@ async def test_what_becomes_of_a_message_is_said(both: tuple[Client, Client]) ->
             "message_id": messages[ids[1]],
             "revision": 2,
         },
-        {"event_type": "inputs_reordered", "input_ids": [ids[1], ids[0]], "position": 0},
         {"event_type": "input_retracted", "input_id": ids[0], "message_id": messages[ids[0]]},
         {
             "event_type": "input_delivered",
@@ -178,108 +175,6 @@ async def test_what_becomes_of_a_message_is_said(both: tuple[Client, Client]) ->
             "message_seq": read,
         },
     ]
-
-
-# --- in order -------------------------------------------------------------------------------------
-
-
-async def put_in_order(client: Client, thread: str, *inputs: dict[str, Any]) -> httpx2.Response:
-    return await client.http.post(f"{thread}/inputs:reorder", json={"inputs": list(inputs)})
-
-
-def seen(*items: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"id": item["id"], "revision": item["revision"]} for item in items]
-
-
-async def test_what_waits_is_read_in_the_order_it_was_put_in(
-    both: tuple[Client, Client], shared_database_url: str
-) -> None:
-    here, there = both
-    run = await here.start("quick", 'CALL risky {"what": "it"}')
-    waiting = await here.settled(run["run_id"])
-    thread = f"/v1/threads/{run['thread_id']}"
-    for text in ("a1", "a2"):
-        await here.post(f"/v1/runs/{run['run_id']}/inputs", said(text), 202)
-    runs = [
-        (await here.post(f"{thread}/messages", said(text, "queue"), 202))["run_id"]
-        for text in ("b", "c1", "d")
-    ]
-    await here.post(f"/v1/runs/{runs[1]}/inputs", said("c2"), 202)
-    a1, a2, b, c1, c2, d = (await there.get(f"{thread}/inputs"))["items"]
-    put = await put_in_order(there, thread, *seen(a2, a1, d, c2, c1, b))
-    assert put.status_code == 200
-    expected = ["a2", "a1", "d", "c2", "c1", "b"]
-    page = await here.get(f"{thread}/inputs", limit=4)
-    rest = await here.get(f"{thread}/inputs", limit=4, cursor=page["next_cursor"])
-    items = [*page["items"], *rest["items"]]
-    assert [item["message"]["content"][0]["text"] for item in items] == expected
-    assert {item["revision"] for item in items} == {2}
-    assert put.json()["items"] == [
-        {"id": item["id"], "run_id": item["run_id"], "revision": item["revision"]} for item in items
-    ]
-    why = (await here.get(f"/v1/runs/{runs[0]}/explain"))["reasons"]
-    assert "3" in str(why)
-    late = await there.post(f"{thread}/messages", said("e", "queue"), 202)
-    await here.decide(waiting, "approve")
-    assert (await here.settled(late["run_id"]))["outcome"] == "succeeded"
-    users = [text for role, text in await texts(there, run["thread_id"]) if role == "user"]
-    assert users[1:] == [*expected, "e"]
-    log = await there.log(thread)
-    begun = [event["run_id"] for event in log if event["event_type"] == "run_start"]
-    assert list(dict.fromkeys(begun)) == [
-        run["run_id"],
-        *(runs[2], runs[1], runs[0]),
-        late["run_id"],
-    ]
-    moved = [event for event in log if event["event_type"] == "inputs_reordered"]
-    assert [(event["run_id"], event["position"]) for event in moved] == [
-        (run["run_id"], 0),
-        (runs[2], 1),
-        (runs[1], 2),
-        (runs[0], 3),
-    ]
-    assert await broken_invariants(shared_database_url) == {}
-
-
-async def test_an_order_that_can_not_be_is_refused(both: tuple[Client, Client]) -> None:
-    here, there = both
-    run = await here.start("quick", 'CALL risky {"what": "it"}')
-    waiting = await here.settled(run["run_id"])
-    thread = f"/v1/threads/{run['thread_id']}"
-    await here.post(f"/v1/runs/{run['run_id']}/inputs", said("a"), 202)
-    b = await here.post(f"{thread}/messages", said("b1", "queue"), 202)
-    await here.post(f"/v1/runs/{b['run_id']}/inputs", said("b2"), 202)
-    last = await here.post(f"{thread}/messages", said("c", "queue"), 202)
-    a, b1, b2, c = before = (await there.get(f"{thread}/inputs"))["items"]
-    for order in ([b1, a], [c, a], [b1, c, b2]):
-        refused = await put_in_order(there, thread, *seen(*order))
-        the_problem(refused, 422, "order_impossible")
-    [stale] = seen({**c, "revision": 7})
-    refused = await put_in_order(there, thread, stale, *seen(b1, b2))
-    assert the_problem(refused, 412, "revision_mismatch")["input_id"] == c["id"]
-    assert (await here.get(f"{thread}/inputs"))["items"] == before
-    await here.decide(waiting, "approve")
-    await here.settled(last["run_id"])
-    refused = await put_in_order(there, thread, *seen(c, b1, b2))
-    the_problem(refused, 409, "already_consumed")
-
-
-async def test_of_two_who_put_it_in_order_at_once_one_sees_what_the_other_did(
-    both: tuple[Client, Client],
-) -> None:
-    here, there = both
-    run = await here.start("quick", 'CALL risky {"what": "it"}')
-    await here.settled(run["run_id"])
-    thread = f"/v1/threads/{run['thread_id']}"
-    for text in ("one", "two", "three"):
-        await here.post(f"/v1/runs/{run['run_id']}/inputs", said(text), 202)
-    one, two, three = (await there.get(f"{thread}/inputs"))["items"]
-    answers = await asyncio.gather(
-        put_in_order(here, thread, *seen(three, two, one)),
-        put_in_order(there, thread, *seen(two, three, one)),
-    )
-    assert sorted(answer.status_code for answer in answers) == [200, 412]
-    await there.post(f"{thread}/cancel")
 
 
 # --- revisions and keys ---------------------------------------------------------------------------
@@ -317,11 +212,9 @@ async def test_what_is_done_to_a_message_is_done_once_under_a_key(
     told = await here.post(f"/v1/runs/{run['run_id']}/inputs", said("one"), 202)
     more = await here.post(f"/v1/runs/{run['run_id']}/inputs", said("two"), 202)
     one, two = told["input_ids"][0], more["input_ids"][0]
-    order = {"inputs": [{"id": two, "revision": 1}, {"id": one, "revision": 2}]}
     body = {"message": {"role": "user", "content": "three"}}
     requests: list[tuple[str, str, dict[str, Any] | None]] = [
         ("PATCH", f"{thread}/inputs/{one}", body),
-        ("POST", f"{thread}/inputs:reorder", order),
         ("DELETE", f"{thread}/inputs/{two}", None),
     ]
     for method, path, content in requests:
@@ -337,6 +230,6 @@ async def test_what_is_done_to_a_message_is_done_once_under_a_key(
         assert again.headers["idempotency-replayed"] == "true"
         assert "idempotency-replayed" not in first.headers
     types = types_of(await there.log(f"/v1/runs/{run['run_id']}"))
-    for event_type in ("input_changed", "inputs_reordered", "input_retracted"):
+    for event_type in ("input_changed", "input_retracted"):
         assert types.count(event_type) == 1
     await there.post(f"{thread}/cancel")

@@ -40,17 +40,12 @@ BODIES = {
     ("POST", "/v1/runs/{run_id}/decisions"): {
         "decisions": [{"ticket_id": UNKNOWN, "action": "approve"}]
     },
-    ("POST", "/v1/runs/{run_id}/decision"): {"ticket_id": UNKNOWN, "action": "resume"},
-    ("POST", "/v1/threads/{thread_id}/decision"): {"ticket_id": UNKNOWN, "action": "resume"},
     ("POST", "/v1/runs/{run_id}/inputs"): {"messages": [{"role": "user", "content": "hello"}]},
     ("POST", "/v1/threads/{thread_id}/messages"): {
         "messages": [{"role": "user", "content": "hello"}]
     },
     ("PATCH", "/v1/threads/{thread_id}/inputs/{input_id}"): {
         "message": {"role": "user", "content": "hello"}
-    },
-    ("POST", "/v1/threads/{thread_id}/inputs:reorder"): {
-        "inputs": [{"id": UNKNOWN, "revision": 1}]
     },
     ("POST", "/v1/threads"): {"title": "mine"},
     ("PATCH", "/v1/threads/{thread_id}"): {"title": "mine now"},

@@ -1,7 +1,7 @@
 """Refusals that any operation of a kind may give, each produced the same way wherever it is declared."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -215,20 +215,7 @@ def _key(route: Route) -> IdempotencyKey:
 
 
 async def _under(stage: Stage, route: Route, key: IdempotencyKey) -> httpx2.Response:
-    return await route.ask(
-        stage.ann, await _as_if_there(stage, route), headers={"Idempotency-Key": key.key}
-    )
-
-
-async def _as_if_there(stage: Stage, route: Route) -> Mapping[str, str]:
-    """A decision is looked up before its key is."""
-    if not route.path.endswith("/decision"):
-        return nowhere(route)
-    run = await stage.waiting()
-    await stage.execute(
-        "UPDATE tickets SET ticket_id = $1 WHERE run_id = $2", UNKNOWN, run["run_id"]
-    )
-    return {"run_id": run["run_id"], "thread_id": run["thread_id"]}
+    return await route.ask(stage.ann, nowhere(route), headers={"Idempotency-Key": key.key})
 
 
 @asynccontextmanager

@@ -16,7 +16,6 @@ from tests.surface.stage import Stage, ticket_of
 SCENARIOS: dict[str, Scenario] = {}
 
 DECISIONS = "POST /v1/runs/{run_id}/decisions"
-ONE_DECISION = ("POST /v1/runs/{run_id}/decision", "POST /v1/threads/{thread_id}/decision")
 
 
 def answers(*declared: str) -> Callable[[Scenario], Scenario]:
@@ -29,11 +28,6 @@ def answers(*declared: str) -> Callable[[Scenario], Scenario]:
         return scenario
 
     return keep
-
-
-def to_every_decision(code: str, *, but_not_to_one: bool = False) -> Callable[[Scenario], Scenario]:
-    operations = (DECISIONS,) if but_not_to_one else (DECISIONS, *ONE_DECISION)
-    return answers(*(f"{operation} {code}" for operation in operations))
 
 
 async def post(stage: Stage, path: str, body: Any = None) -> httpx2.Response:
@@ -203,23 +197,17 @@ async def decide(
     by_bob: bool = False,
     **fields: Any,
 ) -> httpx2.Response:
-    """The same answer, in the words that the operation has for it."""
     client = stage.bob if by_bob else stage.ann
     answer: dict[str, Any] = {"ticket_id": ticket or ticket_of(run), "action": action, **fields}
-    if not route.path.endswith("s"):
-        given = [answer.pop(name) for name in ("result", "arguments") if name in answer]
-        answer["action"] = "cancel" if action in ("reject", "cancel") else "resume"
-        answer |= {"payload": given[0]} if given else {}
-    body = {"decisions": [answer]} if route.path.endswith("s") else answer
-    return await client.http.post(route.path.format(**run), json=body)
+    return await client.http.post(route.path.format(**run), json={"decisions": [answer]})
 
 
-@to_every_decision("404 ticket_not_found")
+@answers(f"{DECISIONS} 404 ticket_not_found")
 async def to_no_ticket(stage: Stage, route: Route) -> httpx2.Response:
     return await decide(stage, route, await stage.waiting(), ticket="nothing")
 
 
-@to_every_decision("409 ticket_already_decided")
+@answers(f"{DECISIONS} 409 ticket_already_decided")
 async def after_another(stage: Stage, route: Route) -> httpx2.Response:
     run = await stage.waiting()
     await decide(stage, route, run)
@@ -227,7 +215,7 @@ async def after_another(stage: Stage, route: Route) -> httpx2.Response:
     return await decide(stage, route, run, "cancel")
 
 
-@to_every_decision("410 ticket_expired")
+@answers(f"{DECISIONS} 410 ticket_expired")
 async def too_late(stage: Stage, route: Route) -> httpx2.Response:
     policy = {"expires_in": 3600, "on_expiry": "reject"}
     run = await stage.waiting(ticket_policy=policy)
@@ -237,26 +225,26 @@ async def too_late(stage: Stage, route: Route) -> httpx2.Response:
     return await decide(stage, route, run)
 
 
-@to_every_decision("410 ticket_void")
+@answers(f"{DECISIONS} 410 ticket_void")
 async def after_its_run_has_ended(stage: Stage, route: Route) -> httpx2.Response:
     run = await stage.waiting()
     await stage.cancelled(run)
     return await decide(stage, route, run)
 
 
-@to_every_decision("403 approver_not_allowed")
+@answers(f"{DECISIONS} 403 approver_not_allowed")
 async def by_the_wrong_person(stage: Stage, route: Route) -> httpx2.Response:
     return await decide(stage, route, await stage.waiting("guarded"))
 
 
-@to_every_decision("409 already_voted")
+@answers(f"{DECISIONS} 409 already_voted")
 async def for_the_second_time(stage: Stage, route: Route) -> httpx2.Response:
     run = await stage.waiting("board")
     assert (await decide(stage, route, run)).is_success
     return await decide(stage, route, run, decision_id="again")
 
 
-@to_every_decision("409 decision_id_conflict")
+@answers(f"{DECISIONS} 409 decision_id_conflict")
 async def under_an_id_of_anothers(stage: Stage, route: Route) -> httpx2.Response:
     run = await stage.waiting("board")
     assert (await decide(stage, route, run, decision_id="mine")).is_success
@@ -266,40 +254,40 @@ async def under_an_id_of_anothers(stage: Stage, route: Route) -> httpx2.Response
 ADJUST, FILL_IN = 'CALL adjust {"amount": 1}', "CALL fill_in {}"
 
 
-@to_every_decision("422 arguments_invalid")
+@answers(f"{DECISIONS} 422 arguments_invalid")
 async def with_impossible_arguments(stage: Stage, route: Route) -> httpx2.Response:
     run = await stage.waiting("asker", ADJUST)
     return await decide(stage, route, run, "edit", arguments={"amount": "much"})
 
 
-@to_every_decision("422 response_schema_violation")
+@answers(f"{DECISIONS} 422 response_schema_violation")
 async def with_another_result(stage: Stage, route: Route) -> httpx2.Response:
     run = await stage.waiting("asker", FILL_IN)
     return await decide(stage, route, run, "respond", result="many")
 
 
-@to_every_decision("409 agent_version_unavailable")
+@answers(f"{DECISIONS} 409 agent_version_unavailable")
 async def where_the_agent_is_unknown(stage: Stage, route: Route) -> httpx2.Response:
     run = await stage.waiting("gone", ADJUST, at=stage.other)
     return await decide(stage, route, run, "edit", arguments={"amount": 2})
 
 
-@to_every_decision("422 action_not_allowed", but_not_to_one=True)
+@answers(f"{DECISIONS} 422 action_not_allowed")
 async def in_a_way_that_makes_no_sense(stage: Stage, route: Route) -> httpx2.Response:
     return await decide(stage, route, await stage.waiting("asker", FILL_IN))
 
 
-@to_every_decision("412 args_digest_mismatch", but_not_to_one=True)
+@answers(f"{DECISIONS} 412 args_digest_mismatch")
 async def about_something_else(stage: Stage, route: Route) -> httpx2.Response:
     return await decide(stage, route, await stage.waiting(), args_digest="sha256:0")
 
 
-@to_every_decision("422 remember_not_allowed", but_not_to_one=True)
+@answers(f"{DECISIONS} 422 remember_not_allowed")
 async def for_good(stage: Stage, route: Route) -> httpx2.Response:
     return await decide(stage, route, await stage.waiting("asker", ADJUST), remember="run")
 
 
-@to_every_decision("422 ticket_repeated", but_not_to_one=True)
+@answers(f"{DECISIONS} 422 ticket_repeated")
 async def twice_at_once(stage: Stage, route: Route) -> httpx2.Response:
     run = await stage.waiting()
     answer = {"ticket_id": ticket_of(run), "action": "approve"}

@@ -6,9 +6,9 @@ from tests.support.routes import Route
 from tests.support.streams import EVENT_STREAM, start_body
 from tests.surface.everywhere import existing
 from tests.surface.inputs import INPUTS, MESSAGES
-from tests.surface.scenarios import FORK, ONE_DECISION, RETRY, answers, decide, post
+from tests.surface.scenarios import FORK, RETRY, answers, decide, post
 from tests.surface.stage import Stage, ticket_of
-from tests.surface.unread import INPUT, REORDER, change
+from tests.surface.unread import INPUT, change
 
 _OF_WHAT_THERE_IS = [
     "GET /v1/runs",
@@ -28,7 +28,6 @@ _OF_WHAT_THERE_IS = [
     "GET /v1/threads/{thread_id}/inputs",
     "GET /v1/threads/{thread_id}/runs",
     "GET /v1/threads/{thread_id}/events",
-    "GET /v1/threads/{thread_id}/storage",
     "POST /v1/threads/{thread_id}/cancel",
     "GET /v1/tickets",
     "GET /v1/tickets/events",
@@ -91,7 +90,7 @@ async def of_a_run_that_is_at_work(stage: Stage, route: Route) -> httpx2.Respons
     return await route.ask(stage.ann, await stage.ann.start("talker", "one word after the other"))
 
 
-@answers("POST /v1/runs/{run_id}/decisions 200", *(f"{one} 202" for one in ONE_DECISION))
+@answers("POST /v1/runs/{run_id}/decisions 200")
 async def of_an_answer(stage: Stage, route: Route) -> httpx2.Response:
     return await decide(stage, route, await stage.waiting())
 
@@ -124,7 +123,7 @@ async def of_more_to_read(stage: Stage, route: Route) -> httpx2.Response:
     return await route.ask(stage.ann, await existing(stage))
 
 
-@answers(f"GET {INPUT} 200", f"PATCH {INPUT} 200", f"DELETE {INPUT} 204", f"{REORDER} 200")
+@answers(f"GET {INPUT} 200", f"PATCH {INPUT} 200", f"DELETE {INPUT} 204")
 async def of_a_message_that_waits(stage: Stage, route: Route) -> httpx2.Response:
     run, input_id = await stage.steered()
     return await change(stage, route, run, input_id)

@@ -39,8 +39,6 @@ PROMISED = {
     "GET /v1/runs/{run_id}/snapshot": "run_not_found",
     "POST /v1/runs/{run_id}/decisions": "ticket_not_found ticket_already_decided ticket_expired "
     "approver_not_allowed args_digest_mismatch response_schema_violation arguments_invalid",
-    "POST /v1/runs/{run_id}/decision": "ticket_not_found ticket_already_decided ticket_expired "
-    "approver_not_allowed response_schema_violation arguments_invalid",
     "POST /v1/runs/{run_id}/cancel": "run_not_found",
     "POST /v1/runs/{run_id}/pause": "run_not_found run_finished backend_unsupported",
     "POST /v1/runs/{run_id}/resume": "run_not_found run_finished",
@@ -51,8 +49,6 @@ PROMISED = {
     "PATCH /v1/threads/{thread_id}/inputs/{input_id}": "input_not_found already_consumed "
     "revision_mismatch",
     "DELETE /v1/threads/{thread_id}/inputs/{input_id}": "input_not_found already_consumed "
-    "revision_mismatch",
-    "POST /v1/threads/{thread_id}/inputs:reorder": "input_not_found already_consumed "
     "revision_mismatch",
     "DELETE /v1/threads/{thread_id}": "has_children has_active_run",
     "GET /v1/runs/{run_id}/explain": "run_not_found",

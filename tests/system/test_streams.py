@@ -13,6 +13,7 @@ from tests.support.old_runs import let_it_have_ended_long_ago
 from tests.support.readers import Heard
 from tests.support.servers import Server, serving
 from tests.support.streams import EVENT_STREAM, Client, Event, text_of
+from tests.support.thread_sizes import merged_rows
 from tests.system.nginx import Nginx, proxying
 from tests.system.readers import READERS, node
 
@@ -113,8 +114,7 @@ async def test_a_client_whose_id_is_gone_builds_anew(
             await let_it_have_ended_long_ago(shared_database_url, started["run_id"])
 
             async def is_merged() -> bool:
-                storage = await client.get(f"/v1/threads/{started['thread_id']}/storage")
-                return bool(storage["saved"]["rows"])
+                return await merged_rows(shared_database_url, started["thread_id"]) > 0
 
             await eventually(is_merged)
             cutter.open_again()

@@ -3,24 +3,20 @@
 Whoever changes something says which revision was seen; what a run has read can't be changed any more.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
 from app.api.schemas.common import ListCursor, ListLimit, Page, Uuid
 from app.api.schemas.inputs import (
     InputChangeIn,
-    OrderOut,
     PendingInputOut,
-    ReorderIn,
-    order_out,
     pending_input_out,
 )
 from app.api.schemas.messages import bounded
 from app.commands.idempotency import IdempotentCommand
 from app.commands.inputs import pending_inputs
 from app.commands.inputs.pending_inputs import InputVersion
-from app.commands.inputs.reorder import reorder
 from app.domain.idempotency import KeptAnswer
 from app.domain.ids import InputId, ThreadId
 from app.domain.threads.inputs import Input, InputStatus
@@ -64,7 +60,7 @@ async def list_inputs(
         return Page[PendingInputOut].of(
             waiting,
             show=pending_input_out,
-            cursor=lambda each: cursors.encode_pair(query, (each.run_position, each.position)),
+            cursor=lambda each: cursors.encode_pair(query, (each.run_order, each.position)),
         )
     place = cursors.decode(query, cursor)
     past = await pending_inputs.list_past_inputs(
@@ -143,19 +139,6 @@ async def take_an_input_back(
     )
 
 
-@router.post(
-    "/inputs:reorder",
-    responses=error_responses(*_OF_A_CHANGE, "input_repeated", "order_impossible"),
-)
-async def reorder_inputs(
-    thread_id: Uuid, body: ReorderIn, ctx: ContextDep, principal: MayWrite, key: KeyDep
-) -> OrderOut:
-    """Put messages that no run has read in another order, and with them the runs that will."""
-    wanted = [InputVersion(InputId(each.id), each.revision) for each in body.inputs]
-    once = None if key is None else IdempotentCommand(key, _as_reordered)
-    return order_out(await reorder(ctx, principal, ThreadId(thread_id), wanted, once=once))
-
-
 def _revision(if_match: str) -> int:
     return int(if_match.strip('"'))
 
@@ -171,7 +154,3 @@ def _as_changed(changed: Input) -> KeptAnswer:
 
 def _as_taken_back(_: None) -> KeptAnswer:
     return KeptAnswer(204, "")
-
-
-def _as_reordered(reordered: Any) -> KeptAnswer:
-    return KeptAnswer(200, order_out(reordered).model_dump_json())

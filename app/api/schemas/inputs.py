@@ -1,12 +1,11 @@
 """Inputs, as clients send them and see them wait."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
 from pydantic.config import JsonDict
 
-from app.api.schemas.common import RequestModel, ResponseModel, Str, Time, Uuid
+from app.api.schemas.common import RequestModel, ResponseModel, Str, Time
 from app.api.schemas.limits import LimitedRequest
 from app.api.schemas.messages import NewMessage
 from app.commands.inputs.send import AcceptedInput, InputMode
@@ -89,24 +88,6 @@ class InputChangeIn(RequestModel):
     message: NewMessage
 
 
-class SeenIn(RequestModel):
-    """A message as the client has seen it."""
-
-    id: Uuid
-    revision: int = Field(ge=1, le=999_999_999)
-
-
-class ReorderIn(RequestModel):
-    """Messages that wait, in the order in which they shall be read."""
-
-    inputs: list[SeenIn] = Field(
-        min_length=1,
-        max_length=1000,
-        description="They share out the places that they have now; others stay where they are. The "
-        "messages of one run are read together, and those of the run that occupies the thread first.",
-    )
-
-
 class PendingInputOut(ResponseModel):
     """A message that waits for its run (`pending`); that its run has read (`consumed`), at its place in
     the log; or that was left unread when its run ended (`retracted`)."""
@@ -116,9 +97,7 @@ class PendingInputOut(ResponseModel):
     thread_id: str
     status: Literal["pending", "consumed", "retracted"]
     message: dict[str, Any]
-    revision: int = Field(
-        description="Counts its changes, also of its place; `If-Match` names the one that is meant."
-    )
+    revision: int = Field(description="Counts its changes; `If-Match` names the one that is meant.")
     seq: int | None = Field(description="Its place in the thread's log, once it was read.")
     created_at: Time
 
@@ -133,24 +112,4 @@ def pending_input_out(waiting: Input) -> PendingInputOut:
         revision=waiting.revision,
         seq=waiting.consumed_seq,
         created_at=waiting.created_at,
-    )
-
-
-class PlaceOut(ResponseModel):
-    """Which message is read by which run, and its revision now."""
-
-    id: str
-    run_id: str
-    revision: int
-
-
-class OrderOut(ResponseModel):
-    """All that waits on the thread, in the order in which it will be read."""
-
-    items: list[PlaceOut]
-
-
-def order_out(waiting: Sequence[Input]) -> OrderOut:
-    return OrderOut(
-        items=[PlaceOut(id=each.id, run_id=each.run_id, revision=each.revision) for each in waiting]
     )

@@ -1,4 +1,4 @@
-"""What is done to a thread as a whole: cancelled, copied, measured."""
+"""Requests and answers about a whole thread: cancel and fork."""
 
 from pydantic import AliasChoices, Field, model_validator
 from pydantic.config import JsonDict
@@ -9,7 +9,6 @@ from app.clock import new_id
 from app.commands.threads.cancel_thread import ThreadCancelAnswer
 from app.commands.threads.fork import ForkRequest
 from app.domain.ids import RunId, ThreadId
-from app.domain.threads.threads import ThreadSize
 
 _EXAMPLE: JsonDict = {"from_seq": 4, "title": "Another way"}
 
@@ -74,38 +73,3 @@ class ForkIn(RequestModel):
             resource_id=self.resource_id,
             metadata=self.metadata,
         )
-
-
-class TableSizeOut(ResponseModel):
-    table: str
-    rows: int
-    bytes: int
-
-
-class SavedOut(ResponseModel):
-    rows: int
-    bytes: int
-
-
-class StorageOut(ResponseModel):
-    """What a thread takes, as stored: without indexes, and compressed where it is."""
-
-    thread_id: str
-    rows: int
-    bytes: int
-    tables: list[TableSizeOut]
-    saved: SavedOut = Field(
-        description="What its events would take besides if the pieces of each message hadn't become one."
-    )
-
-
-def storage_out(thread_id: ThreadId, size: ThreadSize) -> StorageOut:
-    return StorageOut(
-        thread_id=thread_id,
-        rows=sum(one.rows for one in size.tables),
-        bytes=sum(one.size for one in size.tables),
-        tables=[
-            TableSizeOut(table=one.table, rows=one.rows, bytes=one.size) for one in size.tables
-        ],
-        saved=SavedOut(rows=size.saved_rows, bytes=size.saved_size),
-    )

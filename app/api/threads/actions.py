@@ -1,4 +1,4 @@
-"""Threads as a whole over HTTP: cancelled, copied, measured."""
+"""Routes about a whole thread: cancel and fork."""
 
 from collections.abc import Mapping
 
@@ -9,10 +9,8 @@ from app.api.schemas.common import Uuid
 from app.api.schemas.runs import CancelIn, run_out
 from app.api.schemas.thread_actions import (
     ForkIn,
-    StorageOut,
     ThreadCancelled,
     ThreadCancelOut,
-    storage_out,
     thread_cancel_out,
 )
 from app.api.schemas.threads import ThreadOut, thread_out
@@ -24,7 +22,7 @@ from app.context import ServiceContext
 from app.domain.errors import AlreadyAnswered
 from app.domain.idempotency import KeptAnswer
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.http.access import AuthorizedRoute, MayRead, MayWrite
+from app.http.access import AuthorizedRoute, MayWrite
 from app.http.deps import ContextDep, LongPollsDep
 from app.http.error_codes import error_responses
 from app.http.idempotency_key import REPLAYED_HEADER, KeyDep
@@ -126,10 +124,3 @@ async def fork_a_thread(
     thread = await fork(ctx, principal, ThreadId(thread_id), request, once=once)
     response.headers["Location"] = thread_location(thread)
     return thread_out(thread)
-
-
-@router.get("/{thread_id}/storage", responses=error_responses("thread_not_found"))
-async def measure_a_thread(thread_id: Uuid, ctx: ContextDep, principal: MayRead) -> StorageOut:
-    """Rows and bytes of the thread in every table, and what merging has saved."""
-    size = await records.sizes_of_thread(ctx, principal, ThreadId(thread_id))
-    return storage_out(ThreadId(thread_id), size)

@@ -15,7 +15,6 @@ from app.domain.events.input_events import (
     InputDelivered,
     InputQueued,
     InputRetracted,
-    InputsReordered,
 )
 from app.domain.events.run_events import (
     CancelRequested,
@@ -73,7 +72,6 @@ CommandEvent: TypeAlias = (
     | InputQueued
     | InputChanged
     | InputRetracted
-    | InputsReordered
     | InputDelivered
 )
 """Events that may come at any moment, because commands emit them beside the executing worker."""

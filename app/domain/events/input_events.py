@@ -31,15 +31,6 @@ class InputRetracted:
 
 
 @dataclass(frozen=True, slots=True)
-class InputsReordered:
-    """The run's pending inputs in their new order. `position` counts the runs before it on the thread."""
-
-    event_type: ClassVar[str] = "inputs_reordered"
-    input_ids: list[str]
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
 class InputDelivered:
     """The input is in the log now, and its run reads it."""
 

@@ -27,21 +27,3 @@ class Thread:
     def is_occupied(self) -> bool:
         """Whether a new run is queued."""
         return self.open_run_id is not None or self.queue_length > 0
-
-
-@dataclass(frozen=True, slots=True)
-class TableSize:
-    """A thread's share of a table; `size` is in bytes as stored, after compression."""
-
-    table: str
-    rows: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadSize:
-    """A thread's share of every table, and the rows and bytes that merging its deltas has saved."""
-
-    tables: tuple[TableSize, ...]
-    saved_rows: int
-    saved_size: int

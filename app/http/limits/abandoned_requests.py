@@ -1,6 +1,6 @@
-"""Requests that a stopping process gives up on: they are told so, if nothing was answered yet.
+"""Responses to requests that a stopping server cancels.
 
-The server would say that something broke, which nobody sends again; what it was at may have happened or not.
+Without this, uvicorn answers 500, which clients don't retry. The request may have taken effect.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ class AbandonedRequests:
             return
         is_answered = False
 
-        async def answered(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal is_answered
             is_answered = True
             await send(message)
 
         try:
-            await self._app(scope, receive, answered)
+            await self._app(scope, receive, send_and_note)
         except asyncio.CancelledError:
             if not is_answered:
                 refused = problem(
                     Request(scope),
                     503,
                     "draining",
-                    "This server is stopping and has given the request up. It may have had its effect: "
-                    "send it again under the same Idempotency-Key, and another one will answer.",
+                    "This server is stopping and has cancelled the request, which may have taken effect. "
+                    "Send it again with the same Idempotency-Key.",
                 )
                 await refused(scope, receive, send)
             raise

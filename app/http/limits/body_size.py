@@ -1,4 +1,4 @@
-"""Bounds on requests, checked before anything parses them: addresses, queries and bodies."""
+"""Size limits of addresses, queries and bodies, checked before anything parses them."""
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -10,18 +10,18 @@ from app.http.limits.json_bounds import problem_of_json
 
 MAX_PATH_LENGTH = 2_000
 MAX_QUERY_LENGTH = 8_000
-"""Both as sent, with escapes."""
+"""Both count bytes as sent, with escapes."""
 
 
 class BoundedBody:
-    """Refuses a request as soon as one of its parts is known to be too large.
+    """Refuses a request as soon as one of its parts is too large.
 
-    A compressed body is refused: its size isn't known before it is decompressed.
+    A compressed body is refused, because its size isn't known before it is decompressed.
     """
 
-    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -32,25 +32,25 @@ class BoundedBody:
             await too_long(scope, receive, send)
             return
         declared = request.headers.get("content-length", "0")
-        if not _is_at_most(declared, self._most_bytes):
-            await refusal(request, _too_large(self._most_bytes))(scope, receive, send)
+        if not _is_at_most(declared, self._max_bytes):
+            await refusal(request, _too_large(self._max_bytes))(scope, receive, send)
             return
-        packing = request.headers.get("content-encoding", "identity")
-        if packing.strip().lower() != "identity" and (
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding.strip().lower() != "identity" and (
             declared != "0" or "transfer-encoding" in request.headers
         ):
-            sentence = f"The body's Content-Encoding is {packing[:100]}. Send it as it is."
+            sentence = f"The body's Content-Encoding is {encoding[:100]}. Send it uncompressed."
             response = problem(request, 415, "unsupported_media_type", sentence)
             await response(scope, receive, send)
             return
-        body = _Body(request, receive, self._most_bytes)
+        body = _Body(request, receive, self._max_bytes)
 
-        async def answered(message: Message) -> None:
+        async def send_unless_refused(message: Message) -> None:
             if body.refused is None:
                 await send(message)
 
         try:
-            await self._app(scope, body.receive, answered)
+            await self._app(scope, body.receive, send_unless_refused)
         except ClientDisconnect:
             if body.refused is None:
                 raise
@@ -59,12 +59,12 @@ class BoundedBody:
 
 
 class _Body:
-    """The body of one request on its way to the application."""
+    """Passes the body of a request to the application, and checks it on the way."""
 
-    def __init__(self, request: Request, receive: Receive, most_bytes: int) -> None:
+    def __init__(self, request: Request, receive: Receive, max_bytes: int) -> None:
         self.refused: Refusal | None = None
         self._receive = receive
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._is_json = "json" in request.headers.get("content-type", "").lower()
         self._received = 0
         self._pieces: list[bytes] = []
@@ -73,14 +73,14 @@ class _Body:
         message = await self._receive()
         if self.refused is None and message["type"] == "http.request":
             self.refused = self._problem_with(message)
-        # The application sees that the client has gone; its answer is replaced.
+        # The application sees a disconnect. Its response is replaced by the refusal.
         return message if self.refused is None else {"type": "http.disconnect"}
 
     def _problem_with(self, message: Message) -> Refusal | None:
         piece = message.get("body", b"")
         self._received += len(piece)
-        if self._received > self._most_bytes:
-            return _too_large(self._most_bytes)
+        if self._received > self._max_bytes:
+            return _too_large(self._max_bytes)
         if self._is_json:
             self._pieces.append(piece)
             if not message.get("more_body", False):
@@ -88,18 +88,20 @@ class _Body:
         return None
 
 
-def _too_large(most_bytes: int) -> TooLarge:
-    sentence = f"The body is larger than {most_bytes} bytes. Send less, or send it in parts."
+def _too_large(max_bytes: int) -> TooLarge:
+    sentence = f"The body is larger than {max_bytes} bytes. Send less, or send it in parts."
     return TooLarge("body_too_large", sentence)
 
 
 def _target_too_long(request: Request) -> Response | None:
     path = request.scope.get("raw_path") or request.scope["path"].encode()
     if len(path) > MAX_PATH_LENGTH:
-        sentence = f"The address is longer than {MAX_PATH_LENGTH} bytes; there is nothing at it."
+        sentence = f"The path is longer than {MAX_PATH_LENGTH} bytes, so it doesn't exist."
         return problem(request, 404, "not_found", sentence)
     if len(request.scope["query_string"]) > MAX_QUERY_LENGTH:
-        sentence = f"The query is longer than {MAX_QUERY_LENGTH} bytes. Ask for less at once."
+        sentence = (
+            f"The query is longer than {MAX_QUERY_LENGTH} bytes. Use fewer or shorter parameters."
+        )
         return problem(request, 422, "invalid_request", sentence)
     return None
 

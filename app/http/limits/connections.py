@@ -1,8 +1,7 @@
-"""HTTP on the wire: connections are given up when their requests don't come, or their answers aren't taken.
+"""Limits of connections: how long a request may take to arrive, and a response to be read.
 
-The server library has no bounds of its own here: a request may take for ever to arrive, its head may be
-endless, and an answer that nobody takes is kept for as long as the other side is there. Bodies are bounded
-one layer up, once there is a request.
+uvicorn has no such limits: a request may take for ever to arrive, its headers may be endless, and a response
+that the client doesn't read is kept until it disconnects. `body_size` limits bodies.
 """
 
 import asyncio
@@ -16,34 +15,33 @@ from app.domain.json_values import compact
 
 MAX_HEAD_BYTES = 65_536
 _MAX_DISCARDED_BYTES = 8
-"""How much longer than its body a request may be: pieces have heads of their own."""
+"""Factor over the maximum body: how much is read of a body that was refused. Chunks have headers, too."""
 
 NAMES_HOST_IN_TARGET = "names_host_in_target"
-"""In a request's state: its first line has a whole URL where others have a path."""
+"""Key in a request's state: its first line has an absolute URL instead of a path."""
 
-_LINGER = 2.0
-"""Seconds."""
+_LINGER_SECONDS = 2.0
 
 log = structlog.get_logger(__name__)
 
 
 class _Refused(Exception):
-    """Thrown through the parser, which reads no further."""
+    """Raised through the parser to stop it."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. Subclasses say how patient it is, and how long bodies may be."""
+    """One connection. Subclasses set its time-out and its maximum body size."""
 
-    patience: ClassVar[float]
-    most_body_bytes: ClassVar[int]
+    timeout_seconds: ClassVar[float]
+    max_body_bytes: ClassVar[int]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._arrival: asyncio.TimerHandle | None = None
-        self._taking: asyncio.TimerHandle | None = None
+        self._arrival_timer: asyncio.TimerHandle | None = None
+        self._reading_timer: asyncio.TimerHandle | None = None
         self._is_over = False
         self._in_head = True
-        self._has_asked = False
+        self._has_request = False
         self._head_bytes = 0
         self._received = 0
         self._unanswered: list[RequestResponseCycle] = []
@@ -52,11 +50,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_a_request()
+        self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._has_arrived()
-        self._is_taken()
+        self._stop_expecting()
+        self._stop_watching_reading()
         # The library marks the latest request alone: a stream before it would write on and raise.
         for cycle in self._unanswered:
             if not cycle.response_complete:
@@ -70,8 +68,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
-        if self._arrival is None:
-            self._expect_a_request()
+        if self._arrival_timer is None:
+            self._expect_request()
         self._received += len(data)
         super().data_received(data)
         self._bound()
@@ -80,15 +78,15 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_over:
             return
         if self._in_head and self._received > MAX_HEAD_BYTES:
-            self._refuse_the_head()
-        elif self._received > _MAX_DISCARDED_BYTES * self.most_body_bytes + MAX_HEAD_BYTES:
-            # It was refused long ago, if anybody reads it.
+            self._refuse_headers()
+        elif self._received > _MAX_DISCARDED_BYTES * self.max_body_bytes + MAX_HEAD_BYTES:
+            # The request was refused before, but the client still sends.
             self._linger()
 
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes, self._received = True, 0, 0
-        if self._arrival is None:
-            self._expect_a_request()
+        if self._arrival_timer is None:
+            self._expect_request()
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -101,68 +99,68 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        # The library takes the path out of the target and drops the rest.
+        # uvicorn keeps only the path of the target.
         self.scope["state"][NAMES_HOST_IN_TARGET] = not self.url.startswith(b"/")
         super().on_headers_complete()
-        self._has_asked = True
+        self._has_request = True
         still = [cycle for cycle in self._unanswered if not cycle.response_complete]
         self._unanswered = [*still, self.cycle]
 
     def on_message_complete(self) -> None:
-        self._has_arrived()
+        self._stop_expecting()
         super().on_message_complete()
 
     def _count(self, size: int) -> None:
-        """Heads count, and so do the fields behind a body."""
+        """Count bytes of headers and of trailers."""
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD_BYTES:
             raise _Refused
 
-    def _expect_a_request(self) -> None:
-        self._arrival = self.loop.call_later(self.patience, self._too_late)
+    def _expect_request(self) -> None:
+        self._arrival_timer = self.loop.call_later(self.timeout_seconds, self._arrival_timed_out)
 
-    def _has_arrived(self) -> None:
-        if self._arrival is not None:
-            self._arrival.cancel()
-            self._arrival = None
+    def _stop_expecting(self) -> None:
+        if self._arrival_timer is not None:
+            self._arrival_timer.cancel()
+            self._arrival_timer = None
 
-    def _too_late(self) -> None:
-        self._arrival = None
+    def _arrival_timed_out(self) -> None:
+        self._arrival_timer = None
         if self.flow.read_paused:
-            # It is us who don't read on.
-            self._expect_a_request()
+            # The server has paused reading, so the client isn't late.
+            self._expect_request()
         elif self._received == 0 or self._is_answering():
-            self._give_up("its request doesn't come")
+            self._abort("the request didn't arrive in time")
         else:
             self._refuse(
                 408,
                 "request_timeout",
-                f"The request hasn't come whole within {self.patience:g} seconds. Send it again.",
+                f"The request didn't arrive completely within {self.timeout_seconds:g} seconds. Send it again.",
             )
 
     # --- refusals -------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        """What the library says when the parser gives up."""
+        """Called by uvicorn when the parser fails."""
         if self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse_the_head()
+            self._refuse_headers()
         else:
-            self._refuse(400, "malformed_request", "This isn't HTTP.")
+            self._refuse(400, "malformed_request", "The request isn't valid HTTP.")
 
-    def _refuse_the_head(self) -> None:
+    def _refuse_headers(self) -> None:
         self._refuse(
             431,
             "headers_too_large",
-            f"The address and the headers are larger than {MAX_HEAD_BYTES} bytes together.",
+            f"The address and the headers have more than {MAX_HEAD_BYTES} bytes together. Send less.",
         )
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
-        """Before there is a request there is no address, and nobody to answer but the connection."""
+        """Send an error response on the connection, because there is no request yet."""
         if self._is_answering():
-            self._give_up(detail)
+            self._abort(detail)
             return
         trace_id = new_id()
-        log.info("refused", status=status, code=code, trace_id=trace_id)
+        log.info("request_refused", status=status, code=code, trace_id=trace_id)
         body = compact(
             {
                 "type": f"https://holdfast.invalid/problems/{code}",
@@ -183,23 +181,23 @@ class BoundedProtocol(HttpToolsProtocol):
         self._linger()
 
     def _linger(self) -> None:
-        """Hear the rest out and forget it: an end in the middle of it would take our answer along."""
+        """Discard the rest of the request for a while. Closing at once could drop our response."""
         self._is_over = True
-        self._has_arrived()
-        if self._has_asked:
+        self._stop_expecting()
+        if self._has_request:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.write_eof()
-        self._arrival = self.loop.call_later(_LINGER, self.transport.abort)
+        self._arrival_timer = self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
     def _is_answering(self) -> bool:
-        """Whether bytes of ours would get into an answer that is on its way."""
+        """Whether a response has begun, so that another one would corrupt it."""
         if self.pipeline:
             return True
-        is_begun = self._has_asked and self.cycle.response_started
+        is_begun = self._has_request and self.cycle.response_started
         return is_begun and not self.cycle.response_complete
 
-    def _give_up(self, reason: str) -> None:
+    def _abort(self, reason: str) -> None:
         if not self.transport.is_closing() or self.transport.get_write_buffer_size() > 0:
             log.info("connection_cut", reason=reason)
         self._is_over = True
@@ -209,26 +207,26 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch_the_taking(self.transport.get_write_buffer_size())
+        self._watch_reading(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        self._is_taken()
+        self._stop_watching_reading()
         super().resume_writing()
 
-    def _is_taken(self) -> None:
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
+    def _stop_watching_reading(self) -> None:
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
+            self._reading_timer = None
 
-    def _watch_the_taking(self, left: int) -> None:
-        def look() -> None:
+    def _watch_reading(self, left: int) -> None:
+        def check() -> None:
             now_left = self.transport.get_write_buffer_size()
             if now_left >= left:
-                self._give_up("the client takes nothing")
+                self._abort("the client reads nothing")
             else:
-                self._watch_the_taking(now_left)
+                self._watch_reading(now_left)
 
-        self._taking = self.loop.call_later(self.patience, look)
+        self._reading_timer = self.loop.call_later(self.timeout_seconds, check)
 
 
 _REASONS = {
@@ -238,7 +236,7 @@ _REASONS = {
 }
 
 
-def bounded_protocol(patience: float, most_body_bytes: int) -> type[BoundedProtocol]:
-    """The kind of connection that a server is to have."""
-    limits = {"patience": patience, "most_body_bytes": most_body_bytes}
+def bounded_protocol(timeout_seconds: float, max_body_bytes: int) -> type[BoundedProtocol]:
+    """The protocol class for uvicorn, with these limits."""
+    limits = {"timeout_seconds": timeout_seconds, "max_body_bytes": max_body_bytes}
     return type("Connection", (BoundedProtocol,), limits)

@@ -1,7 +1,7 @@
-"""A server that is about to go, as its clients see it: first no longer ready, then closing.
+"""The two steps of a graceful stop: draining is announced, then under way.
 
-While it is announced, load balancers look elsewhere for whoever comes, and everything is still answered:
-what is started goes to other replicas. Then it is under way: what would begin here is refused.
+Once it is announced, /health returns 503 and all requests are still served, so that load balancers can
+react. Once it is under way, new runs are refused.
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,30 +21,30 @@ class DrainState:
         self.is_announced = self.is_under_way = True
 
     def refuse_new_work(self) -> None:
-        """For requests that would begin something at a server that is closing."""
+        """Raises `draining` once the stop is under way."""
         if self.is_under_way:
             raise Unavailable(
                 "draining",
-                "This server is stopping. Send the request again: another one will take it.",
+                "This server is stopping. Send the request again; another server will take it.",
             )
 
 
 class CloseWhileDraining:
-    """Whoever is answered while the server is about to go is told to ask over another connection."""
+    """Adds `Connection: close` to responses while the server drains."""
 
     def __init__(self, app: ASGIApp, drain_state: DrainState) -> None:
         self._app = app
-        self._departure = drain_state
+        self._drain_state = drain_state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._departure.is_announced:
+        if not self._drain_state.is_announced:
             await self._app(scope, receive, send)
             return
 
-        async def send_last(message: Message) -> None:
+        async def send_with_close(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message.get("headers", ()), (b"connection", b"close")]
                 message = {**message, "headers": headers}
             await send(message)
 
-        await self._app(scope, receive, send_last)
+        await self._app(scope, receive, send_with_close)

@@ -1,23 +1,22 @@
-"""Bounds on what a JSON body consists of, checked on its bytes before anything parses it.
+"""Limits of the contents of a JSON body, checked on its bytes before anything parses it.
 
-Each value of a body costs microseconds, in parsing, validation and storage; a body of two megabytes could
-have a million. The check counts with operations on whole strings of bytes, so that it costs far less than
-what it prevents.
+Each value costs microseconds to parse, validate and store, and a body of two megabytes could have a million.
+The check uses operations on whole byte strings, so that it costs far less than what it prevents.
 """
 
 from app.domain.errors import Invalid, Refusal, TooLarge, Unreadable
 
 MAX_VALUES = 20_000
-"""Of all kinds, on all levels. The name of a member does not count."""
+"""Values of all kinds on all levels. Names of members don't count."""
 MAX_NUMBER_LENGTH = 400
-"""Characters. To convert digits takes time that grows with their square."""
+"""Characters. Converting a number takes time quadratic in its length."""
 _NOT_IN_NUMBERS = bytes(byte if byte in b"0123456789+-.eE" else ord(" ") for byte in range(256))
 
 
 def problem_of_json(body: bytes) -> Refusal | None:
-    """Why a body isn't parsed, if it isn't. A body that is no JSON may pass: its parser refuses it."""
+    """Why a body is refused, or None. Malformed JSON may pass, because the parser refuses it."""
     if b"\0" in body:
-        # Python's parser would take UTF-16 and UTF-32, which this check can't count.
+        # Python's parser accepts UTF-16 and UTF-32, which this check can't count.
         return Unreadable("malformed_body", "The body isn't valid JSON in UTF-8.")
     if _separators(body) < MAX_VALUES and len(body) <= MAX_NUMBER_LENGTH:
         return None
@@ -37,14 +36,14 @@ def problem_of_json(body: bytes) -> Refusal | None:
 
 
 def _separators(text: bytes) -> int:
-    """One less than the values in it, or more: an empty list or object counts twice."""
+    """At least the number of values less one. An empty list or object counts twice."""
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _outside_of_strings(body: bytes) -> bytes | None:
-    """The body with a space for each string; None when it has too many strings to tell."""
+    """The body with a space for each string; None if it has too many strings."""
     unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    # Each value may have a name, and each string has two quotation marks.
+    # Each value may have a name, and each string has two quotes.
     if unescaped.count(b'"') > 4 * MAX_VALUES:
         return None
     return b" ".join(unescaped.split(b'"')[::2])

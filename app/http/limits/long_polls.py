@@ -1,4 +1,4 @@
-"""Long polls: requests that wait for a run, but for no server that is about to stop."""
+"""Long polls: requests that wait for a run. They end early when the server stops."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -7,26 +7,26 @@ from collections.abc import Awaitable
 class LongPolls:
     def __init__(self) -> None:
         self._open: set[asyncio.Timeout] = set()
-        self._patience: float | None = None
+        self._timeout_seconds: float | None = None
 
     async def hold(self, waiting: Awaitable[bool]) -> bool:
-        """What is found by waiting; False as soon as the server stops."""
-        life = asyncio.timeout(self._patience)
+        """The result of `waiting`; False as soon as the server stops."""
+        timeout = asyncio.timeout(self._timeout_seconds)
         try:
-            async with life:
-                self._open.add(life)
+            async with timeout:
+                self._open.add(timeout)
                 try:
                     return await waiting
                 finally:
-                    self._open.discard(life)
+                    self._open.discard(timeout)
         except TimeoutError:
-            if not life.expired():
+            if not timeout.expired():
                 raise
             return False
 
     def give_up(self) -> None:
-        """The server stops: clients are told how things stand, and ask again, here or elsewhere."""
-        self._patience = 0
-        for life in self._open:
-            if not life.expired():
-                life.reschedule(0)
+        """End all waits, and those begun from now on. Clients get the current state and poll again."""
+        self._timeout_seconds = 0
+        for timeout in self._open:
+            if not timeout.expired():
+                timeout.reschedule(0)

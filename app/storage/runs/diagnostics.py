@@ -8,7 +8,6 @@ from sqlalchemy import func, select
 from app.domain.ids import WorkerId
 from app.domain.runs.runs import RunRecord, RunStatus
 from app.storage.postgres.database import Connection
-from app.storage.runs.thread_queue import PLACE
 from app.storage.tables import runs, workers
 
 
@@ -59,7 +58,7 @@ async def living_workers(connection: Connection, *, heartbeat_timeout: float) ->
 async def queue_position(connection: Connection, record: RunRecord) -> int:
     """1 for the run that is the next to occupy its thread."""
     own = (
-        select(PLACE)
+        select(runs.c.events_from)
         .where(runs.c.tenant == record.tenant, runs.c.id == record.id)
         .correlate(None)
         .scalar_subquery()
@@ -72,7 +71,7 @@ async def queue_position(connection: Connection, record: RunRecord) -> int:
             runs.c.thread_id == record.thread_id,
             runs.c.status == RunStatus.CREATED.value,
             ~runs.c.admitted,
-            PLACE <= own,
+            runs.c.events_from <= own,
         )
     )
     return int((await connection.execute(statement)).scalar_one())

@@ -5,10 +5,8 @@ Whoever changes something holds the thread's lock, as does every run that takes 
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Select, Text, cast, delete, func, select, tuple_, update
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy import delete, select, tuple_, update
 
 from app.domain.ids import InputId, RunId, Tenant, ThreadId
 from app.domain.json_values import storable
@@ -18,7 +16,6 @@ from app.domain.threads.messages import Visibility, message_to_json
 from app.storage.codec import Row, queued_message_of
 from app.storage.page_rows import page_rows
 from app.storage.postgres.database import Connection
-from app.storage.runs.thread_queue import PLACE
 from app.storage.tables import inputs
 from app.storage.tables import runs as run_table
 
@@ -60,17 +57,6 @@ async def page(
     )
 
 
-async def pending(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> list[Input]:
-    """All that `waiting_page` lists, each message without its content, which may be large."""
-    without_content = func.jsonb_set(
-        inputs.c.message, cast(["content"], ARRAY(Text)), cast([], JSONB), type_=JSONB
-    )
-    others = [column for column in inputs.c if column.name != "message"]
-    statement = _waiting(tenant, thread_id, *others, without_content.label("message"))
-    rows = await connection.execute(statement.order_by(PLACE, inputs.c.position))
-    return [_placed(row) for row in rows.mappings()]
-
-
 async def waiting_page(
     connection: Connection,
     tenant: Tenant,
@@ -79,39 +65,32 @@ async def waiting_page(
     after: tuple[int, int],
     limit: int,
 ) -> Slice[Input]:
-    """What clients have sent to a thread and no run has taken, in the order in which it will be read:
-    by the places of the runs, and for each run by its own positions."""
-    statement = _waiting(tenant, thread_id, inputs).where(tuple_(PLACE, inputs.c.position) > after)
-    return await page_rows(
-        connection, statement, _placed, by=("place", "position"), descending=False, limit=limit
-    )
-
-
-def _waiting(tenant: Tenant, thread_id: ThreadId, *columns: Any) -> Select[Any]:
+    """Messages that no run has read yet, in the order in which they will be read: by the runs'
+    `events_from`, then by position."""
     its_run = (run_table.c.tenant == inputs.c.tenant) & (run_table.c.id == inputs.c.run_id)
-    return (
-        select(*columns, PLACE.label("place"))
+    statement = (
+        select(inputs, run_table.c.events_from)
         .join_from(inputs, run_table, its_run)
         .where(
             inputs.c.tenant == tenant,
             inputs.c.thread_id == thread_id,
             inputs.c.status == InputStatus.PENDING.value,
             _is_from_outside,
+            tuple_(run_table.c.events_from, inputs.c.position) > after,
         )
     )
-
-
-def _placed(row: Row) -> Input:
-    return replace(_input_of(row), run_position=row["place"])
-
-
-async def move(connection: Connection, tenant: Tenant, moved: Input) -> None:
-    """Write a message's position and revision; the caller holds the thread's lock."""
-    await connection.execute(
-        update(inputs)
-        .where(inputs.c.tenant == tenant, inputs.c.id == moved.id)
-        .values(position=moved.position, revision=moved.revision)
+    return await page_rows(
+        connection,
+        statement,
+        _waiting,
+        by=("events_from", "position"),
+        descending=False,
+        limit=limit,
     )
+
+
+def _waiting(row: Row) -> Input:
+    return replace(_input_of(row), run_order=row["events_from"])
 
 
 _is_from_outside = inputs.c.message["visibility"].astext.is_distinct_from(Visibility.INTERNAL.value)
