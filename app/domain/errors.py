@@ -163,8 +163,8 @@ class EventWaitInvalid(HoldfastError):
 class OutputOverflow(HoldfastError):
     def __init__(self) -> None:
         super().__init__(
-            "the call shows more than can be saved at the moment: its tasks should `await ctx.room()` "
-            "between pieces"
+            "the call shows more than can be saved at the moment: its tasks should"
+            " `await ctx.wait_for_capacity()` between pieces"
         )
 
 

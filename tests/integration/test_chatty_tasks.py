@@ -126,7 +126,7 @@ async def test_a_task_that_never_waits_is_refused_at_last(database_url: str) -> 
         task = await ended(run)
         await run.ended()
     assert task.status is TaskStatus.FAILED
-    assert "await ctx.room()" in (task.error or "")
+    assert "await ctx.wait_for_capacity()" in (task.error or "")
 
 
 async def test_what_is_replaced_before_it_is_saved_takes_no_room(database_url: str) -> None:
