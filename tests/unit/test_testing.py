@@ -3,7 +3,7 @@
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from textwrap import dedent
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -280,3 +280,15 @@ async def test_the_demo_agent_deletes_a_file_once_a_person_agrees() -> None:
         await run.approve()
         assert "/tmp/todo.txt" not in (run.calls[1].result or "")
         assert run.response == "It is gone."
+
+
+async def test_the_test_in_the_readme_passes(
+    agents_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    written = readme.partition("<!-- a test of an agent -->\n```python\n")[2].partition("```")[0]
+    assert "run_agent" in written
+    monkeypatch.chdir(agents_file.parent)
+    names: dict[str, Any] = {}
+    exec(written, names)
+    await names["test_a_refund_waits_for_approval"]()
