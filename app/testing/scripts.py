@@ -9,7 +9,9 @@ from app.llm.catalog import ModelCatalog
 from app.llm.scripted.model import Call, Say, ScriptedModel, ScriptedTurn, turn
 from app.runtime.ports import LanguageModel, ModelRequest
 
-Turn: TypeAlias = Say | Call | str | Sequence[Say | Call | str]
+Part: TypeAlias = Say | Call
+"""What `say` and `call` make."""
+Turn: TypeAlias = Part | str | Sequence[Part | str]
 """One answer of the model: text, a call, or several of them."""
 
 SCRIPTED_MODEL = "scripted"
@@ -19,12 +21,12 @@ class ScriptEnded(AssertionError):
     """The agent asked its model more often than the test's script has turns."""
 
 
-def say(text: str) -> Say:
+def say(text: str) -> Part:
     """The model answers with this text, streamed word by word."""
     return Say.words(text)
 
 
-def call(tool: str, /, **arguments: Json) -> Call:
+def call(tool: str, /, **arguments: Json) -> Part:
     """The model calls a tool."""
     return Call(tool=tool, arguments=arguments)
 

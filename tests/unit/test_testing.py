@@ -217,7 +217,7 @@ async def test_the_answer_of_a_delegate_is_given_by_the_test(shop: Shop) -> None
 async def test_state_of_plugins_can_be_read_and_lives_as_long_as_its_run(
     shop: Shop, agents_file: Path
 ) -> None:
-    key = StateKey("shop.refunds", default=int)
+    key: StateKey[int, int] = StateKey("shop.refunds", default=int)
     async with shop(REFUND, say("Done.")) as run:
         assert run.state(key) == 0
         await run.approve()
