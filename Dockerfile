@@ -8,6 +8,7 @@ COPY pyproject.toml uv.lock README.md ./
 RUN uv sync --frozen --no-default-groups --extra nats --no-install-project
 COPY migrations ./migrations
 COPY app ./app
+COPY holdfast ./holdfast
 RUN uv sync --frozen --no-default-groups --extra nats --no-editable
 
 FROM python:3.13-slim

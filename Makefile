@@ -32,7 +32,7 @@ check: $(TESTING)  ## Lint, import contracts and types only
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/mypy app tests migrations
+	@$(BIN)/mypy app holdfast tests migrations examples
 
 chaos: $(TESTING)  ## Break everything for SECONDS (60), by the plan of SEED, and check that nothing is lost
 	@$(BIN)/python -m tests.journeys.chaos --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE))

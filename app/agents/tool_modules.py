@@ -53,7 +53,7 @@ def load_extensions(
                 if not found and not kinds:
                     raise ConfigurationError(
                         f"module {module_name!r} defines no tool; decorate a function with @tool"
-                        " (from app.tools.functions.decorator import tool)"
+                        " (from holdfast import tool)"
                     )
             except ConfigurationError as error:
                 problems.add(key, str(error))
@@ -130,8 +130,19 @@ def _load(folder: Path, module_name: str) -> ModuleType:
         if not isinstance(error, ConfigurationError):
             what = f"{type(error).__name__}: {what}"
         raise ConfigurationError(
-            f"{file} can't be imported: {what}{_line_of(error, folder)}; correct it there"
+            f"{file} can't be imported: {what}{_line_of(error, folder)}; {_remedy(error, folder)}"
         ) from error
+
+
+def _remedy(error: BaseException, folder: Path) -> str:
+    """A package `app` beside the agents file can't be imported: that name is Holdfast's own."""
+    wanted = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+    if wanted == "app" and ((folder / "app").is_dir() or (folder / "app.py").is_file()):
+        return (
+            f"'app' is Holdfast's own package here: give {folder / 'app'} another name,"
+            " and import it under that"
+        )
+    return "correct it there"
 
 
 def _file_of(folder: Path, module_name: str) -> Path:

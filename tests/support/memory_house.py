@@ -1,195 +1,32 @@
-"""One thread in memory, with the commands that people and workers have for it.
+"""One thread in memory as the tests of the loop need it: its rows, and emitters that can be held and dropped."""
 
-A twin of the tables and of their guards, for proofs that want thousands of executions a second. That it
-does what the real ones do is itself under test.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-from app.clock import new_id
 from app.domain.agents.specs import AgentSpec
-from app.domain.checkpoints import Checkpoint, CheckpointAnswer, CheckpointSaved
-from app.domain.children.background_tasks import TaskStatus
-from app.domain.errors import InferenceFailed
-from app.domain.events.input_events import InputDelivered
-from app.domain.events.run_events import CancelRequested, RunCreated, RunStart
-from app.domain.events.ticket_events import TicketDecided
-from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
-from app.domain.principals import DEFAULT_TENANT
-from app.domain.runs.identity import run_identity
-from app.domain.runs.runs import (
-    Created,
-    Lineage,
-    MessageInput,
-    MessageOutput,
-    Running,
-    RunRecord,
-    RunStatus,
-    Usage,
-    Waiting,
-)
-from app.domain.runs.terminations import Cancelled
-from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role, Text
-from app.domain.tickets.decisions import Decision, DecisionAnswer, derived_decision_id
-from app.domain.tickets.tickets import Ticket, TicketStatus
-from app.runtime.active_run import ActivationStart, ActiveRun
+from app.runtime.active_run import ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
-from app.runtime.ended.idle_end import IdleRun, end_idle_run
-from app.runtime.endings import Ending, HandedOver, fail
-from app.runtime.loop import advance
+from app.testing.journal import MemoryJournal
+from app.testing.memory_thread import MemoryThread
 from app.workers.execution_context import ClaimedRun
-from tests.support.memory_rows import MemoryRows
-from tests.support.memory_voice import MemoryEmitter
-from tests.support.thread_rows import SUBJECT, borders_of
+from tests.support.thread_rows import SUBJECT, Rows
 
 
-class _NothingComesIn:
-    """The runs of this house get no messages while they execute, and have no background tasks."""
+class MemoryEmitter(MemoryJournal):
+    """The run's journal, whose pending events can be lost with its worker."""
 
-    async def enter_log(self, next_seq: int) -> Sequence[LoggedMessage]:
-        return ()
+    def hold(self) -> None:
+        """Only a checkpoint commits pending events here, so there is nothing to hold back."""
 
-    async def cancel(self, task_id: TaskId) -> TaskStatus | None:
-        return None
-
-    async def send(self, task_id: TaskId, text: str, key: str) -> TaskStatus | None:
-        return None
+    def drop(self) -> None:
+        self.pending.clear()
 
 
-_NOTHING_COMES_IN = _NothingComesIn()
-
-
-class MemoryHouse(MemoryRows):
+class MemoryHouse(MemoryThread):
     """One thread and its runs, one after the other."""
 
     is_real = False
 
     def __init__(self, spec: AgentSpec) -> None:
-        super().__init__(ThreadId(new_id()))
-        self.spec = spec
-        self.inputs: list[Message] = []
-
-    # --- commands -------------------------------------------------------------------------------
-
-    async def start(self, *, here: bool) -> ClaimedRun | None:
-        message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text("go"),))
-        run_id, now = RunId(new_id()), self.clock.now()
-        self.tickets, self.calls, self.inputs = {}, {}, [message]
-        self.record = RunRecord(
-            tenant=DEFAULT_TENANT,
-            id=run_id,
-            thread_id=self.thread_id,
-            agent_id=self.spec.id,
-            agent_version=self.spec.version,
-            state=Created(True),
-            lineage=Lineage(run_id),
-            request={},
-            input=None,
-            output=MessageOutput(),
-            steps=0,
-            usage=Usage(),
-            run_state=None,
-            metadata={},
-            started_by=SUBJECT,
-            attempt=0,
-            dispatch_id=None,
-            losses=0,
-            cancel_requested_at=None,
-            created_at=now,
-            started_at=None,
-            updated_at=now,
-            events_from=len(self.events) + 1,
-        )
-        status = RunStatus.RUNNING if here else RunStatus.CREATED
-        self.say(RunCreated(self.spec.id, status.value, 0, [message.id]))
-        if not here:
-            return None
-        claimed = await self.claim(has_waited=False)
-        assert claimed is not None
-        self.say(RunStart(run_identity(self.record)))
-        return replace(claimed, is_announced=True)
-
-    async def claim(self, *, has_waited: bool = True) -> ClaimedRun | None:
-        """Take the run, and what waits for it unless it was taken as it came."""
-        record = self.record
-        if record.is_done:
-            return None
-        is_lost = isinstance(record.state, Running) and record.state.owner is not None
-        input = record.input
-        if self.inputs:
-            first, ids = len(self.log) + 1, tuple(one.id for one in self.inputs)
-            self.append(self.inputs)
-            if has_waited:
-                for seq, message in enumerate(self.inputs, first):
-                    self.say(InputDelivered(new_id(), message.id, seq))
-            self.inputs = []
-            input = MessageInput(MessageRange.of(first, len(self.log)), ids)
-        self.record = replace(
-            record,
-            state=Running(WorkerId(new_id())),
-            attempt=record.attempt + 1,
-            losses=record.losses + is_lost,
-            input=input,
-        )
-        return ClaimedRun(
-            record=self.record,
-            next_seq=len(self.log) + 1,
-            previous_state=record.status,
-            thread_state=self.thread_state,
-        )
-
-    async def release(self, attempt: int) -> None:
-        if self.record.attempt == attempt and isinstance(self.record.state, Running):
-            self.record = replace(self.record, state=Running(None))
-
-    async def decide(self, ticket: Ticket, answer: DecisionAnswer) -> None:
-        assert self.tickets[ticket.id].status is TicketStatus.OPEN
-        now = self.clock.now()
-        decision_id = derived_decision_id(ticket.id, answer, SUBJECT)
-        decision = Decision(decision_id=decision_id, answer=answer, subject=SUBJECT, at=now)
-        self.tickets[ticket.id] = replace(
-            ticket, status=TicketStatus.DECIDED, decision=decision, updated_at=now
-        )
-        self.say(
-            TicketDecided(
-                ticket.id,
-                ticket.name,
-                decision_id,
-                answer.action.value,
-                SUBJECT,
-                answer.reason,
-            )
-        )
-
-    async def cancel(self, reason: str | None) -> None:
-        record = self.record
-        if record.is_done:
-            return
-        if record.cancel_requested_at is None:
-            self.record = replace(record, cancel_requested_at=self.clock.now())
-            self.say(CancelRequested(SUBJECT, reason))
-        if isinstance(record.state, Created | Waiting):
-            await self._end_idle(reason)
-
-    async def _end_idle(self, reason: str | None) -> None:
-        calls = sorted(self.calls.values(), key=lambda each: each[0].position)
-        own = [one for one in self.log if one.message.run_id == self.record.id]
-        spoken = [one for one in own if one.message.role is Role.ASSISTANT and one.message.text]
-        self.inputs = []
-        idle = IdleRun(
-            record=self.record,
-            next_seq=len(self.log) + 1,
-            last_words=spoken[-1] if spoken else None,
-            thread_state=self.thread_state,
-            clock=self.clock,
-            calls=[state for state, _ in calls],
-            answered=[one.id for one in self.unsettled() if one.decision is not None],
-        )
-        await end_idle_run(idle, _ByCommand(self), Cancelled(reason))
-
-    # --- executing ------------------------------------------------------------------------------
+        super().__init__(spec, subject=SUBJECT)
 
     async def load(
         self,
@@ -198,59 +35,16 @@ class MemoryHouse(MemoryRows):
         agents: Agents,
         interruption: Interruption,
     ) -> tuple[ActiveRun, MemoryEmitter]:
-        voice = MemoryEmitter(self, claimed.record.attempt, interruption.abandon)
-        run = ActiveRun(
-            record=claimed.record,
-            agent=agent,
-            events=voice,
-            store=voice,
-            interruption=interruption,
-            clock=self.clock,
-            log=list(self.log),
-            next_seq=claimed.next_seq,
-            start=self._where_it_stood(claimed),
-            answers=voice,
-            inbox=_NOTHING_COMES_IN,
-            tasks=_NOTHING_COMES_IN,
-            agents=agents,
-            thread_state=claimed.thread_state,
-        )
-        return run, voice
+        emitter = MemoryEmitter(self, claimed.record.attempt, interruption.abandon)
+        return self.active_run(claimed, agent, agents, interruption, emitter), emitter
 
-    def _where_it_stood(self, claimed: ClaimedRun) -> ActivationStart:
-        record = claimed.record
-        if record.attempt == 1:
-            return ActivationStart(continues=claimed.is_announced)
-        is_open, begun = borders_of(self.events, record)
+    async def rows(self) -> Rows:
         calls = sorted(self.calls.values(), key=lambda kept: kept[0].position)
-        return ActivationStart(
-            continues=claimed.previous_state is RunStatus.RUNNING and is_open,
-            step_begun=begun == record.steps + 1,
-            calls=[state for state, _ in calls],
-            marked_at={state.call.id: at for state, at in calls if at is not None},
-            tickets=self.unsettled(),
+        return Rows(
+            record=self.record,
+            log=tuple(self.log),
+            events=tuple(self.events),
+            tickets=tuple(self.tickets.values()),
+            calls=tuple(state for state, _ in calls),
+            thread_state=self.thread_state,
         )
-
-    async def advance(self, run: ActiveRun) -> Ending:
-        try:
-            ending = await advance(run)
-        except InferenceFailed as error:
-            return await fail(run, error.kind, error.detail)
-        if isinstance(ending, HandedOver):
-            await self.release(run.record.attempt)
-        return ending
-
-
-@dataclass(frozen=True, slots=True)
-class _ByCommand:
-    """Writes an end while no worker executes the run."""
-
-    rows: MemoryRows
-
-    async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
-        record = self.rows.record
-        assert record.attempt == checkpoint.attempt
-        assert isinstance(record.state, Created | Waiting)
-        self.rows.write(checkpoint)
-        self.rows.log_events(checkpoint.pending_events)
-        return CheckpointSaved()

@@ -148,15 +148,6 @@ def _check_every_call_has_a_result(rows: Rows) -> None:
     assert not unanswered, f"calls without a result: {unanswered}"
 
 
-def borders_of(events: Sequence[Event], record: RunRecord) -> tuple[bool, int]:
-    """Whether an activation is open, and the newest step that was begun."""
-    ours = [event for event in events if event["run_id"] == record.id]
-    last = {event["event_type"]: event["seq"] for event in ours}
-    begun = [event["step"] for event in ours if event["event_type"] == "step_start"]
-    is_open = "run_start" in last and last["run_start"] > last.get("run_finish", 0)
-    return is_open, max(begun, default=0)
-
-
 # --- to compare -----------------------------------------------------------------------------------
 
 _TIMES = {"ts", "created_at", "updated_at", "started_at", "finished_at", "applied_at", "at"}

@@ -34,6 +34,8 @@ class Page:
         self.times_opened = 0
         self.times_cut = 0
         self.closed = False
+        self.shown: dict[str, str] = {}
+        """Texts of the page when it closed its stream, by the ids of their elements."""
         self._told = asyncio.Event()
         self._server: asyncio.Server | None = None
 
@@ -79,6 +81,7 @@ class Page:
             self.times_opened += 1
         elif told["closed"]:
             self.closed = True
+            self.shown = told.get("shown", {})
         else:
             self.times_cut += 1
         self._told.set()

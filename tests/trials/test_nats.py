@@ -117,5 +117,5 @@ def test_what_is_no_address_of_a_server_is_told_from_one(url: str) -> None:
 def test_without_the_extra_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "app.events.fanout.nats", raising=False)
     monkeypatch.setitem(sys.modules, "nats", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[nats\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'holdfast-server\[nats\]'"):
         connections.nats()

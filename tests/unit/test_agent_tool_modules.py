@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
         ("def x(:", r"SyntaxError: .*line 1"),
         ("raise SystemExit(1)", r"SystemExit: 1"),
         (
-            "from app.tools.functions.decorator import tool\n@tool\ndef f(*a): ...",
+            "from holdfast import tool\n@tool\ndef f(*a): ...",
             r"tool 'f': .*can't be given by name.*\(broken\.py, line 2\)",
         ),
     ],
@@ -44,7 +44,7 @@ def test_a_module_without_tools_is_a_problem(folder: Path) -> None:
     found = problems(folder, MODELS + AGENT + '[tools]\nmodules = ["empty"]', empty="x = 1")
     assert found == [
         "tools.modules[0]: module 'empty' defines no tool; decorate a function with @tool"
-        " (from app.tools.functions.decorator import tool)"
+        " (from holdfast import tool)"
     ]
 
 
@@ -69,7 +69,7 @@ def test_packages_and_neighbours_can_be_imported(folder: Path) -> None:
         **{
             "kit/__init__": TOOLS.replace("add", "kit_add").replace("look", "kit_look"),
             "kit/sub": """
-            from app.tools.functions.decorator import tool
+            from holdfast import tool
             from neighbour import WORD
             from .names import NAME
 
@@ -106,7 +106,7 @@ def test_the_same_name_in_another_folder_is_another_module(tmp_path: Path) -> No
             folder,
             MODELS + AGENT + '[tools]\nmodules = ["same"]',
             same=f"from neighbour import tool\n@tool\ndef say_{word}(): ...",
-            neighbour="from app.tools.functions.decorator import tool",
+            neighbour="from holdfast import tool",
         )
         found.append(list(catalog.tools))
     assert found == [["say_one"], ["say_two"]]
@@ -127,6 +127,35 @@ def test_a_folder_may_be_known_by_several_paths_and_its_files_be_links(
     monkeypatch.syspath_prepend(str(tmp_path / "also_mounted"))
     assert load_catalog(tmp_path / "mounted" / "agents.toml").tools
     assert load_catalog(tmp_path / "also_mounted" / "agents.toml").tools
+
+
+def test_a_package_app_beside_the_file_breaks_nothing(folder: Path) -> None:
+    catalog = load(
+        folder,
+        MODELS + AGENT + '[tools]\nmodules = ["my_tools"]',
+        **{"app/__init__": "", "app/domain": "raise SystemExit", "app/payments": ""},
+    )
+    assert set(catalog.tools) == {"add", "look"}
+
+
+@pytest.mark.parametrize("line", ["from app.payments import pay", "from app import payments"])
+def test_a_tool_that_imports_a_package_app_is_told_to_rename_it(folder: Path, line: str) -> None:
+    found = problems(
+        folder,
+        MODELS + AGENT + '[tools]\nmodules = ["paying"]',
+        **{"app/__init__": "", "app/payments": "", "paying": line},
+    )
+    [sentence] = found
+    assert sentence.startswith(f"tools.modules[0]: {folder / 'paying.py'} can't be imported: ")
+    assert "(paying.py, line 1); 'app' is Holdfast's own package here" in sentence
+    assert sentence.endswith(f"give {folder / 'app'} another name, and import it under that")
+
+
+def test_a_module_of_a_package_app_is_told_to_rename_it(folder: Path) -> None:
+    text = MODELS + AGENT + '[tools]\nmodules = ["app.paying"]'
+    found = problems(folder, text, **{"app/__init__": "", "app/paying": TOOLS})
+    assert found[0].startswith("tools.modules[0]: the name 'app' belongs to another module (")
+    assert found[0].endswith("rename this one")
 
 
 @pytest.mark.parametrize("taken", ["json", "pytest", "sys"])

@@ -1,7 +1,6 @@
 """The demo agent's tools: an example to copy. Their files are pretend ones; no disk is touched."""
 
-from app.runtime.ports import ToolContext
-from app.tools.functions.decorator import tool
+from holdfast import ToolContext, tool
 
 _files = {"/tmp/old-report.txt", "/tmp/notes.md", "/tmp/todo.txt"}
 

@@ -23,7 +23,7 @@ class A2AFactory:
 
     def problem(self, endpoint: Endpoint, environment: Mapping[str, str]) -> str | None:
         if find_spec("a2a") is None:
-            return "A2A agents need the extra `a2a`: pip install 'holdfast[a2a]'"
+            return "A2A agents need the extra `a2a`: pip install 'holdfast-server[a2a]'"
         return None
 
     def build(self, endpoint: Endpoint, environment: Mapping[str, str]) -> Backend:

@@ -1,6 +1,6 @@
 """A tool that runs at once, and one that a person must approve."""
 
-from app.tools.functions.decorator import tool
+from holdfast import tool
 
 
 @tool(effect="read")

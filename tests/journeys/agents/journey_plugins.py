@@ -1,13 +1,11 @@
 """A plugin whose every `run_end` hook can be counted, and held: a line in the file that its run's call names."""
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.builtin_plugins.kinds import PluginConfig, PluginKind
-from app.clock import sleep
-from app.domain.agents.specs import AgentSpec
-from app.runtime.plugins import HookView, Phase, Plugin, Request
+from holdfast.plugins import AgentSpec, HookView, Phase, Plugin, PluginConfig, PluginKind, Request
 
 
 async def clean_up(view: HookView) -> Sequence[Request]:
@@ -17,7 +15,7 @@ async def clean_up(view: HookView) -> Sequence[Request]:
     file = Path(str(call.arguments["file"]))
     _leave_a_line(file, f"run_end {view.run_id} {os.getpid()}")
     while call.arguments["hold"] and not file.with_name(f"{file.name}.open").exists():
-        await sleep(0.02)
+        await asyncio.sleep(0.02)
     return ()
 
 

@@ -9,9 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app.domain.tools.reconciliation import DidNotHappen, Happened
-from app.runtime.ports import ToolContext
-from app.tools.functions.decorator import tool
+from holdfast import DidNotHappen, Happened, ToolContext, tool
 
 
 @tool(effect="read")
@@ -87,7 +85,7 @@ async def flood(megabytes: int, ctx: ToolContext) -> str:
     """Shows more than a connection holds."""
     for _ in range(megabytes * 20):
         ctx.stream_output("x" * 50_000)
-        await asyncio.sleep(0)  # noqa: TID251  so that pieces are committed and sent as they come
+        await asyncio.sleep(0)
     return "shown"
 
 

@@ -1,6 +1,6 @@
 """Tools of the agents beside this file."""
 
-from app.tools.functions.decorator import tool
+from holdfast import tool
 
 
 @tool(effect="read")

@@ -2,9 +2,7 @@
 
 import asyncio
 
-from app.domain.tools.tool_calls import ResumeMode, SuspensionRequest
-from app.runtime.ports import ToolContext
-from app.tools.functions.decorator import tool
+from holdfast import ResumeMode, SuspensionRequest, ToolContext, tool
 
 
 @tool

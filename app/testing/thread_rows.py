@@ -1,4 +1,4 @@
-"""One thread's rows in memory, changed as the tables are: what a checkpoint writes, and under which guards."""
+"""The rows of one thread in memory. A checkpoint changes them as it changes the tables."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -9,29 +9,28 @@ from app.domain.checkpoints import Checkpoint, PendingEvent
 from app.domain.events.agent_events import AgentEvent, event_fields
 from app.domain.ids import ThreadId, TicketKey
 from app.domain.json_values import JsonObject
+from app.domain.runs.pauses import PauseRequest
 from app.domain.runs.runs import Done, Running, RunRecord
 from app.domain.threads.messages import LoggedMessage, Message
 from app.domain.tickets.tickets import Ticket, TicketStatus, can_resume
 from app.domain.tools.tool_calls import CallState, CallStatus
-from tests.support.event_order import Event
-from tests.support.thread_rows import Rows
 
 
-class MemoryRows:
+class ThreadRows:
     """A thread's log and events, and the record, calls and tickets of its newest run."""
 
     def __init__(self, thread_id: ThreadId) -> None:
         self.clock = SystemClock()
         self.thread_id = thread_id
         self.log: list[LoggedMessage] = []
-        self.events: list[Event] = []
+        self.events: list[JsonObject] = []
         self.tickets: dict[TicketKey, Ticket] = {}
         self.calls: dict[tuple[int, str], tuple[CallState, datetime | None]] = {}
         self.thread_state: JsonObject = {}
         self.record: RunRecord
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """What one checkpoint changes, its events apart."""
+        """Apply one checkpoint, without its events."""
         self.mark_applied(checkpoint.applied)
         self.void_open(checkpoint.void)
         names = {one.name for one in self.tickets.values() if one.status is TicketStatus.OPEN}
@@ -53,9 +52,16 @@ class MemoryRows:
             run_state=checkpoint.run_state,
             output=checkpoint.output,
             input=checkpoint.inferred_input or self.record.input,
+            pause=self.record.pause or self._new_pause(checkpoint),
         )
         if isinstance(state, Done):
             self.void_open()
+
+    def _new_pause(self, checkpoint: Checkpoint) -> PauseRequest | None:
+        new = checkpoint.pause
+        if new is None:
+            return None
+        return PauseRequest(self.clock.now(), new.requested_by, new.reason)
 
     def _write_calls(self, checkpoint: Checkpoint) -> None:
         if checkpoint.calls_settled:
@@ -67,8 +73,8 @@ class MemoryRows:
             is_marked = state.status is CallStatus.RUNNING
             self.calls[key] = (state, self.clock.now() if is_marked else before)
 
-    def log_events(self, said: Sequence[PendingEvent]) -> None:
-        for one in said:
+    def log_events(self, pending: Sequence[PendingEvent]) -> None:
+        for one in pending:
             event = {
                 "seq": len(self.events) + 1,
                 "thread_id": self.thread_id,
@@ -78,6 +84,9 @@ class MemoryRows:
             }
             self.events.append(event if one.step is None else {**event, "step": one.step})
 
+    def emit(self, event: AgentEvent) -> None:
+        self.log_events([PendingEvent(event, None)])
+
     def unsettled(self) -> list[Ticket]:
         return [ticket for ticket in self.tickets.values() if ticket.is_unsettled]
 
@@ -85,19 +94,13 @@ class MemoryRows:
         unused = [one for one in self.unsettled() if one.id not in checkpoint.applied]
         return can_resume([*unused, *checkpoint.opened])
 
-    async def rows(self) -> Rows:
-        calls = sorted(self.calls.values(), key=lambda kept: kept[0].position)
-        return Rows(
-            record=self.record,
-            log=tuple(self.log),
-            events=tuple(self.events),
-            tickets=tuple(self.tickets.values()),
-            calls=tuple(state for state, _ in calls),
-            thread_state=self.thread_state,
-        )
-
-    def say(self, event: AgentEvent) -> None:
-        self.log_events([PendingEvent(event, None)])
+    def step_progress(self) -> tuple[bool, int]:
+        """Whether an activation of the newest run is open, and its newest step that was begun."""
+        own = [event for event in self.events if event["run_id"] == self.record.id]
+        last = {event["event_type"]: event["seq"] for event in own}
+        begun = [event["step"] for event in own if event["event_type"] == "step_start"]
+        is_open = "run_start" in last and last["run_start"] > last.get("run_finish", 0)
+        return is_open, max(begun, default=0)
 
     def append(self, messages: Sequence[Message]) -> None:
         self.log += [

@@ -1,4 +1,4 @@
-"""A run's voice, store and answers in memory, under one attempt and with the guards of the real ones."""
+"""A run's events, checkpoints and ticket answers in memory, fenced by its attempt."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +16,14 @@ from app.domain.events.event_sizes import merge_deltas
 from app.domain.ids import CallId
 from app.domain.runs.runs import Running, Waiting
 from app.domain.tickets.tickets import Ticket
-from tests.support.memory_rows import MemoryRows
+from app.testing.thread_rows import ThreadRows
 
 
 @dataclass(slots=True)
-class MemoryEmitter:
-    """A run's events, store and answers under one attempt."""
+class MemoryJournal:
+    """What one execution reads and writes. It writes nothing once another attempt has the run."""
 
-    rows: MemoryRows
+    rows: ThreadRows
     attempt: int
     on_lost: Callable[[], None]
     pending: list[PendingEvent] = field(default_factory=list)
@@ -31,9 +31,9 @@ class MemoryEmitter:
 
     def emit(self, event: AgentEvent, step: int | None) -> None:
         if self.pending and self.pending[-1].step == step:
-            joined = merge_deltas(self.pending[-1].event, event)
-            if joined is not None:
-                self.pending[-1] = PendingEvent(joined, step)
+            merged = merge_deltas(self.pending[-1].event, event)
+            if merged is not None:
+                self.pending[-1] = PendingEvent(merged, step)
                 return
         self.pending.append(PendingEvent(event, step))
 
@@ -42,20 +42,14 @@ class MemoryEmitter:
             raise OwnershipLost(self.rows.record.id)
 
     async def flush(self) -> None:
-        said, self.pending = self.pending, []
-        if self._is_ours():
-            self.rows.log_events(said)
+        pending, self.pending = self.pending, []
+        if self.owns_run():
+            self.rows.log_events(pending)
         else:
             self._lose()
 
-    def hold(self) -> None:
-        """Nobody else commits it."""
-
-    def drop(self) -> None:
-        self.pending.clear()
-
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
-        if not self._is_ours() or (
+        if not self.owns_run() or (
             checkpoint.messages and checkpoint.next_seq != len(self.rows.log) + 1
         ):
             self._lose()
@@ -63,9 +57,9 @@ class MemoryEmitter:
         if isinstance(checkpoint.state, Waiting) and self.rows.has_answer(checkpoint):
             return DecidedConcurrently()
         self.rows.write(checkpoint)
-        said, self.pending = self.pending, []
-        self.rows.log_events([*said, *checkpoint.pending_events])
-        return CheckpointSaved()
+        pending, self.pending = self.pending, []
+        self.rows.log_events([*pending, *checkpoint.pending_events])
+        return CheckpointSaved(is_paused=self.rows.record.pause is not None)
 
     async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
         return [
@@ -80,7 +74,7 @@ class MemoryEmitter:
     async def names_used(self) -> Collection[str]:
         return {ticket.name for ticket in self.rows.tickets.values()}
 
-    def _is_ours(self) -> bool:
+    def owns_run(self) -> bool:
         record = self.rows.record
         return record.attempt == self.attempt and isinstance(record.state, Running)
 

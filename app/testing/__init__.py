@@ -1,0 +1,4 @@
+"""Runs in memory, for tests of agents: the real loop, tools, plugins and gate; no server and no database.
+
+One thread and its newest run are kept under the guards of the tables. The public names are in `holdfast.testing`.
+"""

@@ -1,0 +1,42 @@
+"""Checks, before anything is imported from `app`, that this name means Holdfast's own package.
+
+Holdfast's code is the top-level package `app`. A project that has one of the same name earlier in the search
+path would otherwise fail with an import error deep inside.
+"""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+OWN_APP = Path(__file__).resolve().parents[1] / "app"
+
+
+def _found_app() -> Path | None:
+    """The folder or file that `import app` gets here."""
+    try:
+        spec = find_spec("app")
+    except ValueError:  # a module without a spec
+        return None
+    if spec is None:
+        return None
+    places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else ())]
+    return Path(places[0]).resolve() if places else None
+
+
+def check_own_app() -> None:
+    """Where `app` is another package, stop with a sentence that says what to do."""
+    found = _found_app()
+    if found == OWN_APP:
+        return
+    sentence = (
+        f"Holdfast needs the package name 'app', and here it means {found or 'another module'}."
+        " Rename that package, or take its folder off PYTHONPATH and sys.path in processes that import"
+        " holdfast."
+    )
+    if Path(sys.argv[0]).name == "holdfast":
+        # The command line: a sentence and no traceback.
+        raise SystemExit(f"holdfast: {sentence}")
+    raise ImportError(sentence, name="app")
+
+
+check_own_app()

@@ -1,0 +1,45 @@
+"""What the examples name is there: routes, event types, keys of an agents file."""
+
+import json
+import re
+from pathlib import Path
+
+from app.agents.catalog import load_catalog
+from app.domain.events import command_events, run_events
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PAGE = (EXAMPLES / "web_page" / "index.html").read_text()
+
+
+def test_the_examples_use_documented_routes_only() -> None:
+    document = json.loads((ROOT / "tests" / "snapshots" / "openapi.json").read_text())
+    known = {re.sub(r"\{\w+\}", "{}", path) for path in document["paths"]}
+    for file in EXAMPLES.rglob("*"):
+        if file.suffix not in (".py", ".html"):
+            continue
+        source = re.sub(r"\$?\{(?:[^{}]|\{[^{}]*\})*\}", "{}", file.read_text())
+        for route in re.findall(r"(/v1/[\w/{}-]+)", source):
+            assert route.rstrip("/") in known, f"{file}: {route}"
+
+
+def test_the_page_handles_event_types_that_there_are() -> None:
+    known = {
+        event_type
+        for module in (run_events, command_events)
+        for kind in vars(module).values()
+        if isinstance(event_type := getattr(kind, "event_type", None), str)
+    }
+    handled = re.findall(r"^    (\w+): \(", PAGE.partition("const handlers = {")[2], re.M)
+    assert {"text_delta", "stream_reset", "ticket_opened", "run_finish"} <= set(handled) <= known
+
+
+def test_the_agents_of_the_hand_off_load() -> None:
+    catalog = load_catalog(EXAMPLES / "hand_off" / "agents.toml")
+    assert [str(name) for name in catalog.agents] == ["support", "billing"]
+
+
+def test_every_example_is_listed() -> None:
+    listed = re.findall(r"^\| `([\w./]+?)/?` \|", (EXAMPLES / "README.md").read_text(), re.M)
+    there = [each.name for each in EXAMPLES.iterdir() if not each.name.startswith(("_", "README"))]
+    assert sorted(listed) == sorted(there)
