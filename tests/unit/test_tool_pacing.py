@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app.domain.events.run_events import AgentEvent, ToolCallStreamDelta
-from app.tools.functions.output_pacing import OUTPUT_TIME_SHARE, ThreadEmitter, paced
+from app.tools.functions.output_pacing import MAX_UNCHECKED_BYTES, ThreadEmitter, paced
 
 pytestmark = pytest.mark.anyio
 
@@ -99,7 +99,7 @@ async def showing(room: Room, over: threading.Event) -> AsyncIterator[list[Agent
 
     def show() -> None:
         for _ in range(8):
-            voice.emit(ToolCallStreamDelta("call", "tool", "x" * (OUTPUT_TIME_SHARE // 2 + 1)))
+            voice.emit(ToolCallStreamDelta("call", "tool", "x" * (MAX_UNCHECKED_BYTES // 2 + 1)))
 
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         tasks.create_task(asyncio.to_thread(show))
