@@ -40,7 +40,7 @@ _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """What there is to run. `agents` are in the order of their file."""
+    """The agents, models, tools and plugins of a file. `agents` are in the order of the file."""
 
     agents: Mapping[AgentId, AgentSpec]
     models: Mapping[str, ModelSpec]
@@ -95,7 +95,7 @@ def load_catalog(
 def _extensions(
     path: Path, entries: FileSections, problems: ConfigErrors
 ) -> tuple[UserExtensions, bool]:
-    """What modules bring, and whether it is all: names are unknown only if no module is missing."""
+    """What the modules define, and whether all of them could be loaded."""
     if entries.tools is None:
         return UserExtensions(), False
     before = len(problems.sentences)
@@ -110,7 +110,7 @@ def _check_executor(
     endpoints: EndpointCatalog,
     problems: ConfigErrors,
 ) -> None:
-    """Either our own loop asks a model, or somebody else executes the agent."""
+    """An agent has a model for our own loop, or an endpoint."""
     if entry.endpoint is None:
         if entry.model is None:
             problems.add(f"{key}.model", 'is missing; add model = "…", or an endpoint')
@@ -151,7 +151,7 @@ def _check_tools(
 
 
 def _check_chosen(key: str, names: list[str], own: Collection[str], problems: ConfigErrors) -> None:
-    """Some of the agent's own tools, named again because they are to be treated differently."""
+    """A list that names some of the agent's own tools."""
     _check_duplicates(key, names, problems)
     for position, name in enumerate(names):
         if name not in own:
@@ -165,8 +165,8 @@ def _check_chosen(key: str, names: list[str], own: Collection[str], problems: Co
 def _check_approvers(
     key: str, entry: AgentEntry, known: Collection[str], problems: ConfigErrors
 ) -> None:
-    """A rule for calls that nobody is asked about would look as if it kept them back. That people are
-    asked about limits is for whoever starts a run to say."""
+    """Refuse a rule for calls that never become tickets, because it would have no effect. Tickets about
+    limits are requested by the start of a run, so they may have a rule."""
     for name in entry.approvers:
         if name == LIMIT_TOOL_NAME:
             continue
@@ -178,14 +178,14 @@ def _check_approvers(
         elif name not in entry.approval and "permission" not in entry.plugins:
             problems.add(
                 f"{key}.{name}",
-                f"calls of {name!r} run without anybody being asked; add it to approval too",
+                f"calls of {name!r} run without a ticket; add it to approval too",
             )
 
 
 def _check_agents(
     key: str, agent: str, named: list[str], known: Collection[str], problems: ConfigErrors
 ) -> None:
-    """Other agents that this one gives its run to, or work."""
+    """Other agents that this one hands off or delegates to."""
     _check_duplicates(key, named, problems)
     for position, name in enumerate(named):
         if name == agent:
@@ -218,7 +218,7 @@ def _check_delegates(
     endpoints: EndpointCatalog,
     problems: ConfigErrors,
 ) -> None:
-    """What is known of those elsewhere before anybody asks them for anything."""
+    """Check what the backends of remote delegates can do."""
     for position, name in enumerate(entry.delegates):
         delegate = agents.get(name)
         if delegate is None or delegate.endpoint is None:

@@ -1,4 +1,4 @@
-"""Everything that is wrong with an agents file, collected to be told at once."""
+"""Collects everything that is wrong with an agents file, to report it at once."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class ConfigErrors:
     sentences: list[str] = field(default_factory=list)
 
     def add(self, key: str, sentence: str) -> None:
-        """Remember what is wrong at a key; the sentence ends with the remedy."""
+        """Add a problem of a key; its sentence ends with the remedy."""
         self.sentences.append(f"{self.file}: {key}: {sentence}")
 
     def raise_any(self) -> None:
@@ -23,7 +23,7 @@ class ConfigErrors:
 
 
 def did_you_mean(wanted: str, known: Iterable[str]) -> str:
-    """What was probably meant, or all that there is."""
+    """The most similar name, or all known names."""
     names = list(known)
     close = get_close_matches(wanted, names, n=1)
     if close:

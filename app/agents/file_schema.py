@@ -28,7 +28,7 @@ MAX_SECONDS = 10 * 365 * 86_400
 
 
 class ConfigEntry(BaseModel):
-    """A key that isn't known is refused: what isn't built must not look as if it were."""
+    """Unknown keys are refused, so that no setting is silently ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -86,7 +86,7 @@ def _bare_address(url: str) -> str:
 
 
 class EndpointEntry(ConfigEntry):
-    """Where an agent lives that somebody else executes. `options` are checked by its backend."""
+    """The endpoint of a remote agent. Its backend checks `options`."""
 
     backend: Name
     url: Annotated[str, Field(pattern=r"^https?://[^\s/]+"), AfterValidator(_bare_address)]
@@ -193,7 +193,7 @@ def _read_model(name: str, body: object, problems: ConfigErrors) -> ModelSpec | 
 
 
 def check_entry(entry: type[E], key: str, body: object, problems: ConfigErrors) -> E | None:
-    """The table as its entry, or None when it has problems, which are told."""
+    """The table as its entry, or None when it has problems, which are added."""
     try:
         return entry.model_validate(body)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The roster: which agents may be started now, and how a run finds the version it was started with."""
+"""The registry: the agents that can be started, and the versions that runs were started with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,19 +48,19 @@ class AgentRegistry:
         return version
 
     def capabilities(self, agent_id: AgentId) -> Capabilities:
-        """What whoever executes this agent can do."""
+        """What the backend of this agent can do."""
         spec = self._catalog.agents.get(agent_id)
         if spec is None or spec.endpoint is None:
             return FULL
         return self._endpoints.capabilities(spec.endpoint)
 
     async def publish(self) -> None:
-        """Keep every version of the file, so that runs find theirs after the file has changed."""
+        """Store the specs of the file, so that runs find their version after the file has changed."""
         async with self._database.transaction() as connection:
             await agents.publish_specs(connection, ALL_TENANTS, list(self._catalog.agents.values()))
 
     async def resolve(self, tenant: Tenant, agent_id: AgentId, version: AgentVersion) -> Found:
-        """The agent exactly as it was, or why it can't be had."""
+        """The agent in exactly this version, or why there is none."""
         if version in self._resolved:
             return self._resolved[version]
         spec = self._catalog.agents.get(agent_id)
@@ -86,14 +86,14 @@ class AgentRegistry:
         return RemoteAgent(spec, self._endpoints.capabilities(spec.endpoint))
 
     def for_tenant(self, tenant: Tenant) -> "TenantAgents":
-        """The agents as runs of one tenant find them."""
+        """The agents for the runs of one tenant."""
         return TenantAgents(self, tenant)
 
     def current_version(self, agent_id: AgentId) -> AgentVersion | None:
         return self._versions.get(agent_id)
 
     def known_versions(self) -> list[AgentVersion]:
-        """Versions that this process can certainly run."""
+        """Versions that this process can run."""
         return [*self._versions.values(), *self._resolved]
 
 
@@ -103,7 +103,7 @@ class TenantAgents:
     tenant: Tenant
 
     async def at_version(self, agent_id: AgentId, version: AgentVersion | None) -> Found:
-        """The agent exactly as it was, or as it is now when no version is asked for."""
+        """The agent in this version, or in the current one when `version` is None."""
         wanted = version or self.registry.current_version(agent_id)
         if wanted is None:
             return UnknownAgentVersion(f"there is no agent {agent_id!r}")

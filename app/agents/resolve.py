@@ -1,4 +1,4 @@
-"""From a spec, which may be an old one out of the database, to an agent that can run now."""
+"""Resolves a spec, which may be an old version from the database, to an agent that can run."""
 
 from app.agents.catalog import Catalog
 from app.builtin_plugins.builtin import builtin_plugins
@@ -13,11 +13,11 @@ from app.tools.subagent import SubagentTool
 def resolve(
     spec: AgentSpec, catalog: Catalog, models: ModelCatalog
 ) -> ResolvedAgent | UnknownAgentVersion:
-    """The agent with its model and its tools, or what is missing."""
-    strangers = [name for name in spec.delegates if name not in catalog.agents]
+    """The agent with its model, tools and plugins, or what is missing."""
+    unknown_agents = [name for name in spec.delegates if name not in catalog.agents]
     missing = [name for name in spec.tools if name not in catalog.tools]
     reasons = [f"there is no tool {name!r} any more" for name in missing]
-    reasons += [f"there is no agent {name!r} any more" for name in strangers]
+    reasons += [f"there is no agent {name!r} any more" for name in unknown_agents]
     reasons += [
         f"there is no plugin {name!r} any more"
         for name in spec.plugins

@@ -1,9 +1,8 @@
-"""The contract of a backend: what it is asked, how it speaks meanwhile, and what it answers.
+"""The contract of a backend: the turn that it gets, the events that it emits, and its result.
 
-A backend carries out one *turn*: from a message of ours to the point where the remote agent has
-finished, or waits for somebody. It keeps nothing between turns: what it needs to find the same remote
-again is its *binding*, which is durable before it waits for the first time. So whoever continues after a
-crash finds the turn under way and joins it, instead of beginning another.
+A backend executes one *turn*: from a message of ours until the remote agent has finished or waits for a
+person. It keeps no state between turns. Its *binding* identifies the turn at the remote, and is durable
+before the backend waits for the first time. So after a crash the next worker joins the turn under way.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from app.domain.tickets.decisions import DecisionAnswer
 
 
 class BackendError(HoldfastError):
-    """A turn that can't be carried out: its run ends with this as its error."""
+    """A turn failed. Its run ends with this error."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -31,7 +30,7 @@ class BackendError(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswer:
-    """What is answered to one of the remote's questions: by a person, or because nobody has in time."""
+    """The answer to one question of the remote: a person's, or that the time is over."""
 
     question: str
     decision_id: str
@@ -40,10 +39,10 @@ class RemoteAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One turn, and all that a backend may know of it.
+    """One turn of a run, as a backend gets it.
 
-    `key` is the same however often this very turn is tried: what it begins at the remote is to be named
-    after it. A turn that `joins` was accepted by the remote before, and its `binding` tells which it is.
+    `key` is the same for every attempt at this turn; requests to the remote carry it. With `joins`, the
+    remote has accepted the turn before, and `binding` identifies it.
     """
 
     agent_id: AgentId
@@ -53,18 +52,18 @@ class Turn:
     messages: Sequence[Message]
     """The whole conversation, as far as a model would see it."""
     new_messages: Sequence[Message]
-    """What the remote hasn't been told yet: messages of users, or an answer it has asked for."""
+    """Messages that the remote doesn't have yet: of users, or the answer to its question."""
     binding: JsonObject | None = None
     joins: bool = False
     is_continuation: bool = False
     """The run has had turns before this one."""
     answers: Sequence[RemoteAnswer] = ()
-    """What was answered since; `new_messages` have the same in words."""
+    """Answers since the last turn; `new_messages` has the same as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingQuestions:
-    """A turn that has come to wait for people, and the names of what it had asked by then."""
+    """A turn that waits for people, and the names of its questions that are known here."""
 
     run_id: RunId
     binding: JsonObject
@@ -73,8 +72,7 @@ class PendingQuestions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """A turn that nobody wants any more. Without a binding, or with one of a turn before it, nobody knows
-    whether the remote has got it."""
+    """A turn to stop. Without a binding, or with that of an earlier turn, the remote may not have it."""
 
     agent_id: AgentId
     run_id: RunId
@@ -84,37 +82,37 @@ class Abort:
 
 
 class TurnEmitter(Protocol):
-    """How a turn shows what it does, while it does it."""
+    """Emits what a turn produces, while it executes."""
 
     async def bind(self, binding: JsonObject) -> None:
-        """Keep what finds this turn again; returns once that is durable."""
+        """Store the binding of this turn; returns once it is durable."""
 
     def text(self, delta: str) -> None:
-        """A piece of the answer."""
+        """Emit a piece of the answer."""
 
     def start_over(self, reason: str) -> None:
-        """Void the pieces of this turn so far: they come again, or something else does."""
+        """Void the pieces of this turn so far, with a `stream_reset`."""
 
     def activity(self, activity_type: str, content: Json) -> None:
-        """What the remote is at, in place of what was shown before under the same type."""
+        """Emit the remote's progress. It replaces the last one of the same type."""
 
     async def wait_for_capacity(self) -> None:
-        """Wait until what was said and isn't durable yet is within its bound."""
+        """Wait until few enough emitted events are not durable yet."""
 
 
 class Backend(Protocol):
-    """One endpoint's agent. Cancelling a call closes its connections; it says nothing to the remote."""
+    """One endpoint's agent. Cancelling a call closes its connections and sends nothing to the remote."""
 
     @property
     def capabilities(self) -> Capabilities: ...
 
-    async def execute_root(self, turn: Turn, voice: TurnEmitter) -> BackendResult:
-        """Carry out a turn; raises `BackendError` when that can't be done. The endpoint's time-out is a
-        result of it (`TimedOut`), and not an error."""
+    async def execute_root(self, turn: Turn, emitter: TurnEmitter) -> BackendResult:
+        """Execute a turn. Raises `BackendError` when it fails; the endpoint's time-out is a result
+        (`TimedOut`)."""
 
-    async def pending_questions(self, look: PendingQuestions) -> frozenset[str]:
-        """The names of all that it waits for people to answer, by which it shows whether somebody else has;
-        raises `BackendError` when that can't be told."""
+    async def pending_questions(self, query: PendingQuestions) -> frozenset[str]:
+        """The names of the questions that are open at the remote. Raises `BackendError` when it can't be
+        reached."""
 
     async def abort(self, abort: Abort) -> None:
         """Stop a turn at the remote; raises `BackendError` when that fails."""
@@ -127,12 +125,12 @@ class Factory(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What every backend of this kind can do."""
+        """The capabilities of every backend of this kind."""
 
     def option_errors(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
-        """What is wrong with an endpoint as it is written: keys below it, each with a sentence."""
+        """What is wrong with an endpoint's options: keys below it, each with a sentence."""
 
     def problem(self, endpoint: Endpoint, environment: Mapping[str, str]) -> str | None:
-        """What is missing in this process to talk to it."""
+        """What this process lacks to reach the endpoint."""
 
     def build(self, endpoint: Endpoint, environment: Mapping[str, str]) -> Backend: ...

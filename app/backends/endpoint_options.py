@@ -1,4 +1,4 @@
-"""Endpoint options: what every kind of endpoint shares in how it is written down and checked."""
+"""Endpoint options: their shared fields and checks, for every kind of endpoint."""
 
 from collections.abc import Sequence
 from typing import Self

@@ -1,4 +1,4 @@
-"""The backends there are, by the names that agents files use for them."""
+"""The backends by the names that agents files use for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from app.domain.json_values import canonical
 
 
 def target_of(endpoint: Endpoint) -> str:
-    """The remote agent by name, in events and in the state of its runs."""
+    """The name of the remote agent in events and in the state of its runs."""
     named = "" if endpoint.target is None else f"#{endpoint.target}"
     return f"{endpoint.backend}:{endpoint.url}{named}"
 
 
 @dataclass(slots=True)
 class Backends:
-    """Factories by name, and what they have built: one backend for each endpoint."""
+    """Factories by name, and the backends that they have built, one for each endpoint."""
 
     factories: Mapping[str, Factory]
     environment: Mapping[str, str]
@@ -44,7 +44,7 @@ class Backends:
         return REMOTE_STATELESS_TEXT if factory is None else factory.capabilities
 
     def of(self, endpoint: Endpoint) -> Backend:
-        """Who talks to this endpoint; it has no problem."""
+        """The backend of this endpoint, for which `problem` has found nothing."""
         key = canonical(endpoint_to_json(endpoint))
         if key not in self._built:
             self._built[key] = self.factories[endpoint.backend].build(endpoint, self.environment)

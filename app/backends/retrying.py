@@ -1,4 +1,4 @@
-"""Patience with what is out of reach for a moment: being deployed, busy, or cut off."""
+"""Retries of requests to a server that is out of reach for a moment: deployed, busy or cut off."""
 
 from collections.abc import Awaitable, Callable
 from time import monotonic
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class TransientFailure(BackendError):
-    """The same may work in a moment, and does no harm when it is tried again."""
+    """A request that may succeed later and is safe to retry."""
 
 
 async def retry_within(patience: float, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Try until it works, breaks for good, or has been in trouble for too long."""
+    """Retry until it succeeds, fails for good, or has failed for too long."""
     wait, since = FIRST_PAUSE, monotonic()
     while True:
         try:

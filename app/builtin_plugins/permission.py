@@ -1,7 +1,7 @@
-"""Permission: which calls run, which a person is asked about, which the model is told it may not make.
+"""Permission: which calls run, which become tickets, and which are denied.
 
-The agents file has rules, and people have theirs, made when they answered. What the file denies, nobody
-can allow by remembering. A denial is a result that the model reads; the run goes on.
+Rules come from the agents file, and from decisions that people asked to remember. A remembered rule can't
+allow what the file denies. A denial is a result that the model reads; the run continues.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class PermissionRule(PluginConfig):
     tool: str = Field(min_length=1, max_length=1000)
     behavior: Literal["allow", "ask", "deny"]
     reason: str | None = Field(default=None, max_length=1000)
-    """What the model is told of a denial."""
+    """The result of a denied call."""
 
     @field_validator("tool")
     @classmethod

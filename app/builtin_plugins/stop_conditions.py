@@ -1,7 +1,7 @@
-"""Stop conditions: a run ends when it has cost, taken or repeated too much, before more is paid for.
+"""Stop conditions: a run ends before its next step once it has used, taken or repeated too much.
 
-All count over the whole run, whatever suspensions, hand-overs and crashes lie in between. A condition
-of 0, or one that isn't set, never fires. The number of rounds is the loop's own limit.
+All count over the whole run, across suspensions, hand-overs and crashes. A condition of 0, or one that
+isn't set, never fires. The number of rounds is the loop's own limit.
 """
 
 from collections.abc import Sequence

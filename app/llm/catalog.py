@@ -1,4 +1,4 @@
-"""Language models by the names that agents use: built when first asked for, closed together."""
+"""Language models by the names that agents use: built on first use, closed together."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -21,7 +21,7 @@ _KEYS_IN_ENVIRONMENT: Mapping[str, Sequence[str]] = {
     "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
 }
 KEY_VARIABLES = ("OPENAI_API_KEY", *(key for keys in _KEYS_IN_ENVIRONMENT.values() for key in keys))
-"""Where providers' keys are when a model names no variable."""
+"""The variables with the providers' keys when a model names none."""
 _ANY_PROVIDER = "pydantic-ai"
 
 
@@ -40,7 +40,7 @@ class ModelCatalog:
         self._specs = {spec.name: spec for spec in specs}
         self._environ = environ
         self._models: dict[str, LanguageModel] = {}
-        self._guarded: dict[str, LanguageModel] = {}
+        self._with_breaker: dict[str, LanguageModel] = {}
         self._breakers = Breakers()
         self._client: httpx2.AsyncClient | None = None
         self._open = AsyncExitStack()
@@ -62,16 +62,16 @@ class ModelCatalog:
         return self._models[name]
 
     def with_breaker(self, name: str) -> LanguageModel:
-        """The model as runs ask it: behind the breaker that all of this process share."""
+        """The model behind the circuit breaker that all runs of this process share."""
         model = self.model(name)
-        if name not in self._guarded:
+        if name not in self._with_breaker:
             spec = self._specs.get(name)
             endpoint = name if spec is None else spec.base_url or spec.provider
-            self._guarded[name] = ModelWithBreaker(model, endpoint, self._breakers)
-        return self._guarded[name]
+            self._with_breaker[name] = ModelWithBreaker(model, endpoint, self._breakers)
+        return self._with_breaker[name]
 
     def problem(self, name: str) -> str | None:
-        """What keeps this model from working, as far as that shows without calling it."""
+        """Why this model can't work, as far as that shows without calling it."""
         try:
             self.model(name)
         except ConfigurationError as error:
@@ -81,7 +81,7 @@ class ModelCatalog:
     async def aclose(self) -> None:
         """Close every connection. Models that are still streaming fail as interrupted."""
         self._models.clear()
-        self._guarded.clear()
+        self._with_breaker.clear()
         self._client = None
         await self._open.aclose()
 
@@ -134,7 +134,7 @@ class ModelCatalog:
 
 
 def api_key_of(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
-    """The key that this model is called with. OpenAI's own key goes to nobody but OpenAI."""
+    """The key that this model is called with. OpenAI's own key is sent to OpenAI only."""
     if spec.api_key:
         return spec.api_key
     for name in _key_names(spec):

@@ -39,12 +39,12 @@ _KINDS_BY_WORDS: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
 
 def kind_of_status(status: int, words: str = "") -> FailureKind:
     """What an HTTP status means; the answer's own words decide where statuses are used loosely."""
-    said = kind_of_words(words)
+    kind = kind_of_words(words)
     match status:
         case 401 | 402:
             return FailureKind.UNAUTHORIZED
         case 403:
-            return said if said is FailureKind.CONTENT_FILTERED else FailureKind.UNAUTHORIZED
+            return kind if kind is FailureKind.CONTENT_FILTERED else FailureKind.UNAUTHORIZED
         case 404:
             return FailureKind.MODEL_NOT_FOUND
         case 408 | 504:
@@ -53,18 +53,18 @@ def kind_of_status(status: int, words: str = "") -> FailureKind:
             return FailureKind.CONTEXT_OVERFLOW
         case 429:
             return (
-                said
-                if said in (FailureKind.UNAUTHORIZED, FailureKind.OVERLOADED)
+                kind
+                if kind in (FailureKind.UNAUTHORIZED, FailureKind.OVERLOADED)
                 else FailureKind.RATE_LIMITED
             )
         case 503 | 529:
             return FailureKind.OVERLOADED
         case _ if status >= 500:
             return (
-                FailureKind.OVERLOADED if said is FailureKind.OVERLOADED else FailureKind.PROVIDER
+                FailureKind.OVERLOADED if kind is FailureKind.OVERLOADED else FailureKind.PROVIDER
             )
         case _:
-            return said if said is not None else FailureKind.INVALID_REQUEST
+            return kind if kind is not None else FailureKind.INVALID_REQUEST
 
 
 def kind_of_words(words: str) -> FailureKind | None:
@@ -77,7 +77,7 @@ def kind_of_words(words: str) -> FailureKind | None:
 
 
 def failure_of_error(error: Any) -> InferenceFailed:
-    """An error object that came inside a stream, whose own status said 200."""
+    """An error object that came inside a stream, whose own status kind 200."""
     message, words, code = _parts(error)
     if code.isdigit() and 400 <= int(code) < 600:
         return failed(kind_of_status(int(code), words), message)
@@ -169,7 +169,7 @@ def secrets_of(api_key: str | None, headers: Mapping[str, str]) -> tuple[str, ..
 
 
 def presentable(failure: InferenceFailed, secrets: Iterable[str]) -> InferenceFailed:
-    """The same failure, short, and with whatever a provider echoed of our credentials blotted out."""
+    """The same failure, shortened, with credentials that a provider echoed replaced."""
     detail = failure.detail
     for secret in secrets:
         detail = detail.replace(secret, "***")

@@ -79,8 +79,8 @@ class Breakers:
 
 
 class ModelWithBreaker:
-    """A model that isn't asked while its breaker is open: `model_unavailable`, at once, with the seconds
-    until it may be asked."""
+    """A model that gets no requests while its breaker is open. Until then they fail with
+    `model_unavailable` and the seconds that are left."""
 
     def __init__(self, model: LanguageModel, endpoint: str, breakers: Breakers) -> None:
         self._model = model
@@ -102,7 +102,7 @@ class ModelWithBreaker:
             telemetry.circuit_refusals.labels(self.name).inc()
             raise failed(
                 FailureKind.MODEL_UNAVAILABLE,
-                f"{circuit.upstream_model} failed too often lately and isn't asked for a while",
+                f"{circuit.upstream_model} failed too often lately and gets no requests for a while",
                 retry_after=breakers.asked_again_in(circuit),
             )
         is_probe = isinstance(passed, Probing)

@@ -13,14 +13,8 @@ from app.domain.checkpoints import Checkpoint, CheckpointAnswer, CheckpointSaved
 from app.domain.children.background_tasks import TaskStatus
 from app.domain.errors import InferenceFailed, PluginFailed
 from app.domain.events.input_events import InputDelivered
-from app.domain.events.run_events import CancelRequested, RunCreated
+from app.domain.events.run_events import CancelRequested, RunCreated, RunStart
 from app.domain.events.ticket_events import TicketDecided
-    CancelRequested,
-    InputDelivered,
-    RunCreated,
-    TicketDecided,
-)
-from app.domain.events.run_events import RunStart
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.principals import DEFAULT_TENANT
 from app.domain.runs.identity import run_identity

@@ -1,8 +1,7 @@
-"""Frontend tools: what a client can do itself, offered to the model for one run.
+"""Frontend tools: tools that the client executes, offered to the model for one run.
 
-The runtime knows no more of such a tool than its descriptor. A call of it is never executed here: it
-waits, with a ticket, for the client to send its result. They are part of the run's request, so that
-whoever executes the run has them, also after a takeover and when another agent goes on with it.
+The runtime has only their descriptors. A call waits, with a ticket, until the client sends its result. They
+are part of the run's request, so that they are there after a takeover and after a hand-off, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from app.tools.schemas.validate import Validator
 
 MAX_FRONTEND_TOOLS = 64
 IN_REQUEST = "frontend_tools"
-"""Where a run's request has them."""
+"""The key of a run's request that has them."""
 _ANYTHING: JsonObject = {"type": "object", "properties": {}}
 
 
@@ -39,11 +38,11 @@ class FrontendTool:
         try:
             return self._validator.problem({} if arguments is None else arguments)
         except ConfigurationError as error:
-            # A run that was started by an earlier release may have any schema.
-            return f"the client's description of this tool is no use: {error}"
+            # Runs that were started by an earlier release may have any schema.
+            return f"the client's schema of this tool can't be used: {error}"
 
     async def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        # The gate stops every call before it gets here.
+        # The gate suspends every call before this.
         return ToolResult.error(
             self.descriptor.name, "This tool is carried out by the client.", may_be_retried=False
         )
@@ -51,7 +50,7 @@ class FrontendTool:
 
 @dataclass(frozen=True, slots=True)
 class AgentsWithFrontendTools:
-    """Agents as one run finds them: each with the client's tools besides its own."""
+    """The agents of one run, each with the client's tools besides its own."""
 
     agents: Agents
     tools: Mapping[str, FrontendTool]
@@ -60,7 +59,7 @@ class AgentsWithFrontendTools:
         agent = await self.agents.at_version(agent_id, version)
         if not isinstance(agent, ResolvedAgent):
             return agent
-        # A tool of the agent's own is never taken over by a client.
+        # A client's tool never replaces one of the agent.
         return replace(agent, tools={**self.tools, **agent.tools})
 
 

@@ -23,7 +23,7 @@ _PARAMETERS = {
 
 
 class SubagentTool:
-    """Never executed: whoever carries out the call starts a child run instead."""
+    """Never called: `runtime/tool_calls/delegate` starts a child run instead."""
 
     def __init__(self, target: AgentSpec) -> None:
         self.target = target

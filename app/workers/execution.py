@@ -13,7 +13,7 @@ from app import telemetry
 from app.backends.base import Backend
 from app.backends.registry import target_of
 from app.backends.remote.endings import finish_remote
-from app.backends.remote.lifecycle import advance_remote, call_off_remote, fail_claimed_remote
+from app.backends.remote.lifecycle import advance_remote, cancel_claimed_remote, fail_claimed_remote
 from app.backends.remote.run import RemoteRun, target_in
 from app.commands.runs.end_idle import is_of_remote_agent
 from app.commands.threads.save_summary import save_late_summary
@@ -144,7 +144,7 @@ class Execution:
             target=target_in(record),
             interruption=self.interruption,
         )
-        return await call_off_remote(remote)
+        return await cancel_claimed_remote(remote)
 
     async def _carry_out_remotely(self, journal: Journal, spec: AgentSpec) -> None:
         if spec.endpoint is None:

@@ -75,33 +75,33 @@ class Echo:
 
     # --- as a backend -----------------------------------------------------------------------------
 
-    async def execute_root(self, turn: Turn, voice: TurnEmitter) -> BackendResult:
+    async def execute_root(self, turn: Turn, emitter: TurnEmitter) -> BackendResult:
         self.turns.append(turn)
         words = "\n".join(message.text for message in turn.new_messages)
         if words == "hang unheard":
-            return await self._speak("hang", "", voice)
+            return await self._speak("hang", "", emitter)
         if not turn.joins:
-            await voice.bind({"task": turn.key})
+            await emitter.bind({"task": turn.key})
         if turn.answers:
             return _said(f"you answered: {words}")
         verb, _, rest = words.partition(" ")
         if verb in ("say", "hang"):
-            return await self._speak(verb, rest, voice)
+            return await self._speak(verb, rest, emitter)
         return _answer(verb, rest, words)
 
-    async def _speak(self, verb: str, rest: str, voice: TurnEmitter) -> BackendResult:
+    async def _speak(self, verb: str, rest: str, emitter: TurnEmitter) -> BackendResult:
         if verb == "say":
             for word in rest.split():
-                voice.text(f"{word} ")
+                emitter.text(f"{word} ")
             return _said(f"{rest} ")
-        voice.text("still ")
+        emitter.text("still ")
         self.hanging.set()
         await self.released.wait()
-        voice.text("here")
+        emitter.text("here")
         return _said("still here")
 
-    async def pending_questions(self, look: PendingQuestions) -> frozenset[str]:
-        return frozenset() if self.was_answered else look.questions
+    async def pending_questions(self, query: PendingQuestions) -> frozenset[str]:
+        return frozenset() if self.was_answered else query.questions
 
     async def abort(self, abort: Abort) -> None:
         self.aborts.append(abort)

@@ -3,9 +3,10 @@
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 from app.agents.catalog import load_catalog
-from app.domain.events import command_events, run_events
+from app.domain.events.agent_events import AgentEvent
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -24,12 +25,7 @@ def test_the_examples_use_documented_routes_only() -> None:
 
 
 def test_the_page_handles_event_types_that_there_are() -> None:
-    known = {
-        event_type
-        for module in (run_events, command_events)
-        for kind in vars(module).values()
-        if isinstance(event_type := getattr(kind, "event_type", None), str)
-    }
+    known = {kind.event_type for kind in get_args(AgentEvent)}
     handled = re.findall(r"^    (\w+): \(", PAGE.partition("const handlers = {")[2], re.M)
     assert {"text_delta", "stream_reset", "ticket_opened", "run_finish"} <= set(handled) <= known
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.events.agent_events import AgentEvent
 from app.domain.events.tool_call_events import ToolCallStreamDelta
-from app.tools.functions.output_pacing import OUTPUT_TIME_SHARE, ThreadEmitter, paced
+from app.tools.functions.output_pacing import MAX_UNCHECKED_BYTES, ThreadEmitter, paced
 
 pytestmark = pytest.mark.anyio
 
@@ -100,7 +100,7 @@ async def showing(room: Room, over: threading.Event) -> AsyncIterator[list[Agent
 
     def show() -> None:
         for _ in range(8):
-            voice.emit(ToolCallStreamDelta("call", "tool", "x" * (OUTPUT_TIME_SHARE // 2 + 1)))
+            voice.emit(ToolCallStreamDelta("call", "tool", "x" * (MAX_UNCHECKED_BYTES // 2 + 1)))
 
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         tasks.create_task(asyncio.to_thread(show))

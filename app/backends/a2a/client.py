@@ -1,7 +1,7 @@
-"""A2A spoken: one endpoint's agent, by the protocol's own client.
+"""The A2A client: one endpoint's agent, by the protocol's own client.
 
-A turn is a message to a task: streamed where the agent can stream, and asked for with growing pauses
-where it can't, or where its stream breaks off.
+A turn is a message to a task. Its result is streamed where the agent can stream. Otherwise, and after a
+broken stream, the task is polled with growing pauses.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from app.domain.threads.messages import Base64Source, Media, Message, Text, UrlS
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 SILENCE_TIMEOUT_SECONDS = 30.0
-"""Seconds without a word of an accepted task, after which it is asked about over another connection."""
+"""Seconds without an update of an accepted task, after which it is polled over another connection."""
 PROGRESS_ACTIVITY = "a2a-task-progress"
 
 log = structlog.get_logger(__name__)
@@ -52,12 +52,12 @@ class A2ABackend:
 
     # --- a turn ---------------------------------------------------------------------------------
 
-    async def execute_root(self, turn: Turn, voice: TurnEmitter) -> BackendResult:
+    async def execute_root(self, turn: Turn, emitter: TurnEmitter) -> BackendResult:
         task = RemoteTask.was_asked(turn.binding or {})
         try:
             async with asyncio.timeout(self.endpoint.timeout) as within:
                 with remote_errors_translated():
-                    await self._run_turn(turn, voice, task)
+                    await self._run_turn(turn, emitter, task)
                     return task.result
         except TimeoutError:
             if not within.expired():
@@ -65,8 +65,8 @@ class A2ABackend:
             reason = f"the remote agent hasn't finished within {self.endpoint.timeout:g} s"
             return BackendResult(status=TimedOut(), status_reason=reason, binding=task.binding)
 
-    async def _run_turn(self, turn: Turn, voice: TurnEmitter, task: RemoteTask) -> None:
-        listening = _TurnListener(voice, task, is_accepted=turn.joins)
+    async def _run_turn(self, turn: Turn, emitter: TurnEmitter, task: RemoteTask) -> None:
+        listening = _TurnListener(emitter, task, is_accepted=turn.joins)
         patience = self.options.retry_seconds
         client = await retry_within(patience, self._connected)
         if not turn.joins:
@@ -78,7 +78,7 @@ class A2ABackend:
     async def _send(
         self, client: Client, request: wire.SendMessageRequest, listening: "_TurnListener"
     ) -> None:
-        """Begin a turn. What the remote has accepted goes on, whatever becomes of the connection."""
+        """Begin a turn. Once the remote has accepted it, it continues even if the connection breaks."""
         try:
             await listening.receive(client.send_message(request))
         except REMOTE_ERRORS as error:
@@ -87,14 +87,14 @@ class A2ABackend:
             log.info("a2a_stream_broke_off", error=repr(error)[:200])
 
     async def _wait_until_settled(self, client: Client, listening: "_TurnListener") -> None:
-        """Until the task is settled: by its stream as long as there is one, else by asking."""
+        """Follow the task until it is settled: by its stream as long as there is one, else by polling."""
         wait, out_of_reach_since = FIRST_PAUSE, None
         streams = self._may_stream
-        while not listening.task.is_settled or not listening.has_heard:
+        while not listening.task.is_settled or not listening.has_update:
             try:
                 if streams:
                     await listening.receive(client.subscribe(self._subscription(listening.task)))
-                if not listening.task.is_settled or not listening.has_heard:
+                if not listening.task.is_settled or not listening.has_update:
                     await self._ask(client, listening)
                 out_of_reach_since = None
             except NotImplementedError:
@@ -104,7 +104,7 @@ class A2ABackend:
                 if isinstance(error, FINAL_CODES):
                     raise failure_of(error) from error
                 if streams:
-                    # It may stream no more, and still answer questions.
+                    # The remote may stream no more, and still answer polls.
                     streams = False
                     continue
                 if out_of_reach_since is None:
@@ -129,7 +129,7 @@ class A2ABackend:
             raise httpx.ReadTimeout(f"no answer within {SILENCE_TIMEOUT_SECONDS:g} s") from error
 
     def _request(self, turn: Turn) -> wire.SendMessageRequest:
-        """A task that has asked gets its answer; otherwise there is a new one in the same context."""
+        """A task that waits for an answer gets it; otherwise a new task begins in the same context."""
         binding = turn.binding or {}
         goes_on = binding.get("last_state") in QUESTION_STATES
         parts = [part for message in turn.new_messages for part in _parts(message)]
@@ -150,16 +150,16 @@ class A2ABackend:
 
     # --- the end of one -------------------------------------------------------------------------
 
-    async def pending_questions(self, look: PendingQuestions) -> frozenset[str]:
-        """A task asks one thing at a time, which has no name there."""
+    async def pending_questions(self, query: PendingQuestions) -> frozenset[str]:
+        """A task has one question at a time, which has no name there."""
         client = await self._connected()
         task = RemoteTask()
         try:
             with remote_errors_translated():
-                task.update_task(await self._fetch(client, look.binding.get("task_id", "")))
+                task.update_task(await self._fetch(client, query.binding.get("task_id", "")))
         except REMOTE_ERRORS as error:
             raise failure_of(error, is_read=True) from error
-        return look.questions if task.state in QUESTION_STATES else frozenset()
+        return query.questions if task.state in QUESTION_STATES else frozenset()
 
     async def abort(self, abort: Abort) -> None:
         task_id = (abort.binding or {}).get("task_id")
@@ -177,7 +177,7 @@ class A2ABackend:
         if http is not None:
             await http.aclose()
 
-    # --- the way there --------------------------------------------------------------------------
+    # --- the connection -------------------------------------------------------------------------
 
     @property
     def _tenant(self) -> str:
@@ -229,45 +229,47 @@ class A2ABackend:
 
 @dataclass(slots=True)
 class _TurnListener:
-    """What is heard of a task, told on as it comes."""
+    """Emits the updates of a task as they arrive."""
 
-    voice: TurnEmitter
+    emitter: TurnEmitter
     task: RemoteTask
     is_accepted: bool
-    has_heard: bool = False
-    _told: str = ""
+    has_update: bool = False
+    _emitted: str = ""
     _shown: Json = None
 
     async def receive(self, stream: AsyncIterator[wire.StreamResponse]) -> None:
-        """Until the stream ends, the task is settled, or an accepted one is silent for long: the protocol
-        knows no heartbeat, so whether somebody is there can only be asked."""
-        async with aclosing(stream) as heard:  # type: ignore[type-var]  # the library's are generators
-            while not self.task.is_settled or not self.has_heard:
+        """Read the stream until it ends, the task is settled, or an accepted task sends nothing for long.
+
+        The protocol has no heartbeat, so a silent task has to be polled.
+        """
+        async with aclosing(stream) as responses:  # type: ignore[type-var]  # the library's are generators
+            while not self.task.is_settled or not self.has_update:
                 try:
                     async with asyncio.timeout(
                         SILENCE_TIMEOUT_SECONDS if self.is_accepted else None
                     ):
-                        each = await anext(heard)
+                        each = await anext(responses)
                 except (StopAsyncIteration, TimeoutError):
                     return
                 self.task.update(each)
                 await self.emit_progress()
 
     async def emit_progress(self) -> None:
-        self.has_heard = True
+        self.has_update = True
         if not self.is_accepted and self.task.task_id:
-            await self.voice.bind(self.task.binding)
+            await self.emitter.bind(self.task.binding)
             self.is_accepted = True
-        spoken = self.task.reply_text
-        if not spoken.startswith(self._told):
-            self.voice.start_over("replaced")
-            self._told = ""
-        self.voice.text(spoken[len(self._told) :])
-        self._told = spoken
+        reply = self.task.reply_text
+        if not reply.startswith(self._emitted):
+            self.emitter.start_over("replaced")
+            self._emitted = ""
+        self.emitter.text(reply[len(self._emitted) :])
+        self._emitted = reply
         if self.task.progress != self._shown:
             self._shown = self.task.progress
-            self.voice.activity(PROGRESS_ACTIVITY, self._shown)
-        await self.voice.wait_for_capacity()
+            self.emitter.activity(PROGRESS_ACTIVITY, self._shown)
+        await self.emitter.wait_for_capacity()
 
 
 def _parts(message: Message) -> list[wire.Part]:

@@ -1,4 +1,4 @@
-"""Troubles with an A2A agent: what its library raises, told apart in our words."""
+"""Errors of an A2A agent: what its library raises, as our own errors."""
 
 import json
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from app.backends.base import BackendError
 from app.backends.retrying import TransientFailure
 
 REMOTE_ERRORS = (A2AError, httpx.HTTPError)
-"""What the library raises when the remote, or the way there, doesn't do as it should."""
+"""What the library raises when the remote or the network fails."""
 FINAL_CODES = (TaskNotFoundError, InvalidParamsError)
-"""Asking again won't help."""
+"""Errors that a retry doesn't help against."""
 _NEVER_LEFT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _NOT_TAKEN = (429, 503)
 _PASSES = (*_NOT_TAKEN, 502, 504)
@@ -23,7 +23,7 @@ _GARBLED = (NoMessage, TypeError, ValueError, KeyError, AttributeError, Recursio
 
 
 def failure_of(error: Exception, *, is_read: bool = False) -> BackendError:
-    """What has gone wrong. What only reads may be asked again, whether or not it was heard."""
+    """The error. A request that only reads may be retried, even if the remote received it."""
     chain = list(_chain(error))
     if isinstance(error, FINAL_CODES):
         return BackendError("remote_task_lost", _told("The remote agent has lost its task", error))
@@ -44,7 +44,7 @@ def failure_of(error: Exception, *, is_read: bool = False) -> BackendError:
 
 @contextmanager
 def remote_errors_translated() -> Iterator[None]:
-    """Whatever can't be read as the protocol's isn't: asking again won't help."""
+    """An answer that isn't of the protocol. A retry doesn't help."""
     try:
         yield
     except _GARBLED as error:
@@ -63,7 +63,7 @@ def _told(what: str, error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """What has led to it; its first cause comes last."""
+    """The causes of the error; the first one comes last."""
     each: BaseException | None = error
     while each is not None:
         yield each

@@ -1,6 +1,6 @@
-"""One A2A task as it is told to us: what it has said and made so far, and how it stands.
+"""One A2A task as far as it is known: its state, its messages and its artifacts.
 
-The remote tells of it in snapshots and in updates, some of them twice; whatever comes, this is the sum.
+The remote sends snapshots and updates, some of them twice. This is their sum.
 """
 
 import base64
@@ -45,13 +45,13 @@ class RemoteTask:
     context_id: str = ""
     state: str = "submitted"
     note: str = ""
-    """What came with the state: a question, a reason, or where the work stands."""
+    """The message that came with the state: a question, a reason or progress."""
     _artifacts: dict[str, wire.Artifact] = field(default_factory=dict)
     _last_words: str = ""
 
     @staticmethod
     def was_asked(binding: JsonObject) -> "RemoteTask":
-        """A task that has been given an answer, and may still be seen with its question."""
+        """A task that has been sent an answer, and whose state may still be its question."""
         return RemoteTask(
             task_id=binding.get("task_id", ""), context_id=binding.get("context_id", "")
         )
@@ -68,23 +68,25 @@ class RemoteTask:
             "last_state": self.state,
         }
 
-    # --- being told -----------------------------------------------------------------------------
+    # --- receiving ------------------------------------------------------------------------------
 
-    def update(self, told: wire.StreamResponse) -> None:
-        match told.WhichOneof("payload"):
+    def update(self, response: wire.StreamResponse) -> None:
+        match response.WhichOneof("payload"):
             case "task":
-                self.update_task(told.task)
+                self.update_task(response.task)
             case "message":
-                self._identify("", told.message.context_id)
-                self._last_words = text_of(told.message.parts)
+                self._identify("", response.message.context_id)
+                self._last_words = text_of(response.message.parts)
                 self.state = "completed"
             case "status_update":
-                update = told.status_update
+                update = response.status_update
                 self._identify(update.task_id, update.context_id)
                 self._take_status(update.status)
             case "artifact_update":
-                self._identify(told.artifact_update.task_id, told.artifact_update.context_id)
-                self._take_artifact(told.artifact_update)
+                self._identify(
+                    response.artifact_update.task_id, response.artifact_update.context_id
+                )
+                self._take_artifact(response.artifact_update)
             case _:
                 return
 
@@ -114,17 +116,17 @@ class RemoteTask:
         else:
             self._artifacts[new.artifact_id] = new
 
-    # --- what it comes to -----------------------------------------------------------------------
+    # --- the result -----------------------------------------------------------------------------
 
     @property
     def reply_text(self) -> str:
-        """The text of what it has made so far; it grows while artifacts are streamed."""
+        """The text of its artifacts so far; it grows while they are streamed."""
         texts = [text_of(artifact.parts) for artifact in self._artifacts.values()]
         return BETWEEN_ARTIFACTS.join(text for text in texts if text)
 
     @property
     def text(self) -> str:
-        """What it made comes first, then what came with its state, then its last message."""
+        """The text of its artifacts, else of its state, else its last message."""
         return self.reply_text or self.note or self._last_words
 
     @property
@@ -139,7 +141,7 @@ class RemoteTask:
 
     @property
     def result(self) -> BackendResult:
-        """Once it is settled."""
+        """The result of a task that is settled."""
         asks = self.state in QUESTION_STATES
         text = self.text if asks or self.state == "completed" else self.reply_text
         return BackendResult(

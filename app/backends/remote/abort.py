@@ -1,7 +1,4 @@
-"""Aborting: a remote is told that nobody wants a turn any more, if it can be told.
-
-What it answers, or whether it answers, changes nothing here.
-"""
+"""Asks a remote to stop a turn. Its answer, or that there is none, changes nothing here."""
 
 import asyncio
 
@@ -12,13 +9,13 @@ from app.backends.remote.run import started_turn
 from app.domain.runs.runs import RunRecord
 
 ABORT_TIMEOUT_SECONDS = 30.0
-"""Seconds that the remote has to listen."""
+"""Time-out of the request to the remote."""
 
 log = structlog.get_logger(__name__)
 
 
 async def abort_turn(backend: Backend, record: RunRecord) -> None:
-    """Tell the remote that a run's newest turn is over, if it may have heard of one."""
+    """Ask the remote to stop a run's newest turn, if it may have received one."""
     begun = started_turn(record)
     if begun is None or not backend.capabilities.cancellation.supports_remote_abort:
         return

@@ -1,4 +1,4 @@
-"""Endings of a remote agent's run: how a turn ends it, lets it rest, or leads to another one."""
+"""Checkpoints at the end of a remote turn: the run finishes, suspends, or continues with another turn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ TIMEOUT = "timeout"
 
 @dataclass(frozen=True, slots=True)
 class TurnOutcome:
-    """What a turn has come to, and what of it belongs in the log."""
+    """The result of a turn, with the messages that it adds to the log."""
 
     result: BackendResult
     response: str
@@ -45,22 +45,23 @@ class TurnOutcome:
 
 
 async def save_turn_outcome(run: RemoteRun, outcome: TurnOutcome) -> Ending | None:
-    """Save a turn and where it leaves the run; None when there is more to tell the remote."""
+    """Save a turn with the run's new state; None when another turn must follow."""
     outcome = replace(outcome, result=_redacted(run, outcome.result))
     if isinstance(outcome.result.status, WAITING_STATUSES):
-        return await _ask(run, outcome)
-    return await _end_speaking(run, outcome)
+        return await _suspend_on_questions(run, outcome)
+    return await _finish_after_turn(run, outcome)
 
 
-async def _ask(run: RemoteRun, outcome: TurnOutcome) -> Suspended | None:
-    """Wait for people, unless one of them has answered an older question meanwhile."""
+async def _suspend_on_questions(run: RemoteRun, outcome: TurnOutcome) -> Suspended | None:
+    """Suspend the run, unless one of its tickets was decided meanwhile."""
     result = outcome.result
     still_open = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
-    asked = questions_of(run, result)
-    opened, void = new_tickets(run, asked, still_open), decided_remotely(asked, still_open)
+    questions = questions_of(run, result)
+    opened = new_tickets(run, questions, still_open)
+    void = decided_remotely(questions, still_open)
     kept = [ticket for ticket in still_open if ticket not in void]
-    settled = [TicketVoid(ticket.id, ticket.name) for ticket in void]
-    said = [TicketOpened(ticket_to_json(ticket)) for ticket in opened]
+    void_events = [TicketVoid(ticket.id, ticket.name) for ticket in void]
+    opened_events = [TicketOpened(ticket_to_json(ticket)) for ticket in opened]
     reason = persisted_status(result.status, result.termination).reason
     waiting = Waiting(waiting_reason(reason), result.status_reason or reason)
     shown = _shown(outcome, result.termination)
@@ -69,7 +70,7 @@ async def _ask(run: RemoteRun, outcome: TurnOutcome) -> Suspended | None:
         state=waiting,
         reason=waiting.message,
         completes_step=True,
-        said=[*settled, *said],
+        events=[*void_events, *opened_events],
         applied=outcome.applied,
         opened=opened,
         void=[ticket.id for ticket in void],
@@ -80,7 +81,7 @@ async def _ask(run: RemoteRun, outcome: TurnOutcome) -> Suspended | None:
     await run.save(
         outcome.messages,
         completes_step=True,
-        said=said,
+        events=opened_events,
         applied=outcome.applied,
         opened=opened,
     )
@@ -88,8 +89,8 @@ async def _ask(run: RemoteRun, outcome: TurnOutcome) -> Suspended | None:
     return None
 
 
-async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> RunFinished | None:
-    """End with what the remote has said, unless something has come in that it should hear."""
+async def _finish_after_turn(run: RemoteRun, outcome: TurnOutcome) -> RunFinished | None:
+    """Finish the run with the remote's answer, unless it has unread inputs for another turn."""
     result = outcome.result
     termination = _termination(result)
     answer = await run.save(
@@ -98,7 +99,7 @@ async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> RunFinished | N
         reason=result.status_reason or persisted_status(result.status, termination).reason,
         completes_step=True,
         applied=outcome.applied,
-        # Nobody will fetch what it is still at.
+        # The remote is still executing the turn, and its result is not fetched any more.
         tells_remote=isinstance(result.status, TimedOut),
         finish=finish_done(run.record, termination, _shown(outcome, termination)),
     )
@@ -111,8 +112,8 @@ async def _end_speaking(run: RemoteRun, outcome: TurnOutcome) -> RunFinished | N
 async def finish_remote(
     run: RemoteRun, termination: Termination, *, applied: Sequence[TicketKey] = ()
 ) -> RunFinished:
-    """Finish without waiting for the remote, and keep what it has streamed of the open turn as a message
-    that was cut short. A follow-up tells the remote of the end, so that its server can't delay a cancel."""
+    """Finish without waiting for the remote, and keep the streamed text of the open turn as a truncated
+    message. A follow-up aborts the turn at the remote, so that its server can't delay a cancel."""
     termination = _without_secrets(run, termination)
     kept = persisted_status(status_of_termination(termination), termination)
     streamed = "".join(run.streamed)
@@ -148,7 +149,7 @@ def _cut_short(run: RemoteRun, text: str, termination: Termination) -> Message:
 
 
 async def suspend_on_open_tickets(run: RemoteRun, still_open: Sequence[Ticket]) -> bool:
-    """Go back to rest with a question that nobody has answered; False when somebody just has."""
+    """Suspend again on the open tickets; False when one was decided meanwhile."""
     waiting = Waiting(waiting_reason("input_required"), "input_required")
     answer = await run.save(
         state=waiting,
@@ -159,17 +160,17 @@ async def suspend_on_open_tickets(run: RemoteRun, still_open: Sequence[Ticket]) 
     return isinstance(answer, CheckpointSaved)
 
 
-async def void_withdrawn_tickets(run: RemoteRun, settled: Sequence[Ticket]) -> bool:
-    """Nobody needs to answer these any more; False when somebody just has."""
+async def void_withdrawn_tickets(run: RemoteRun, withdrawn: Sequence[Ticket]) -> bool:
+    """Void the tickets; False when one was decided meanwhile."""
     answer = await run.save(
-        said=[TicketVoid(ticket.id, ticket.name) for ticket in settled],
-        void=[ticket.id for ticket in settled],
+        events=[TicketVoid(ticket.id, ticket.name) for ticket in withdrawn],
+        void=[ticket.id for ticket in withdrawn],
     )
     return isinstance(answer, CheckpointSaved)
 
 
 def _redacted(run: RemoteRun, result: BackendResult) -> BackendResult:
-    """The result, with no secret of ours in what the remote says about errors."""
+    """The result, with the secrets of the configuration redacted from its error texts."""
     status, reason = result.status, result.status_reason
     return replace(
         result,

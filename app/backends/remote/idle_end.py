@@ -1,4 +1,4 @@
-"""The end of a remote agent's run that no worker executes: in the shape of its end at work."""
+"""Ends a remote agent's run that no worker executes, with the same records as an executed one."""
 
 from app.backends.remote.endings import finish_remote
 from app.backends.remote.run import RemoteRun, made_before, target_in
@@ -13,7 +13,7 @@ from app.runtime.ports import CheckpointStore
 async def end_idle_remote_run(
     idle: IdleRun, store: CheckpointStore, termination: Termination
 ) -> None:
-    """Commit the end, and have the remote agent told if it has accepted a turn."""
+    """Commit the end, and enqueue an abort if the remote has accepted a turn."""
     record = idle.record
     run = RemoteRun(
         record=record,

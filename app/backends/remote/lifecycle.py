@@ -1,10 +1,10 @@
-"""The life of a run whose agent is remote: turns there, and the same promises as for a local run.
+"""The loop of a run whose agent is remote. It gives the same guarantees as the loop of a local run.
 
     start or continue ─► [ turn ─► its message ]* ─► finish | suspend | hand over
 
-A turn is a step. The remote's text streams as it comes; what it waits for is a ticket here, and the
-answer is its next turn. A crash joins the turn that the remote has accepted, and begins no other. So does
-a run that is woken because the remote doesn't wait for the same any more: somebody has answered there.
+A turn is a step. The remote's text streams as it comes. Its question becomes a ticket here, and the answer
+starts its next turn. After a crash the next worker joins the turn that the remote has accepted. A run also
+joins it when it is resumed because its question was answered at the remote.
 """
 
 from typing import assert_never
@@ -29,7 +29,7 @@ from app.runtime.endings import Ending, HandedOver, RunFinished, Suspended
 
 
 async def advance_remote(run: RemoteRun, backend: Backend) -> Ending:
-    """Execute a claimed run until it is done, must wait, or is wanted elsewhere."""
+    """Execute a claimed run until it is done, suspended or handed over."""
     try:
         return await _advance(run, backend)
     except Interrupted as interrupted:
@@ -43,7 +43,7 @@ async def advance_remote(run: RemoteRun, backend: Backend) -> Ending:
             case InterruptReason.OUT_OF_TIME:
                 raise AssertionError("a run that is executed elsewhere has no limits") from None
             case _:
-                assert_never(interrupted.wish)
+                assert_never(interrupted.reason)
 
 
 async def _advance(run: RemoteRun, backend: Backend) -> Ending:
@@ -51,29 +51,29 @@ async def _advance(run: RemoteRun, backend: Backend) -> Ending:
     run.interruption.check()
     while True:
         answered = [ticket for ticket in run.tickets if ticket.status is not TicketStatus.OPEN]
-        goes_on_there = not answered and bool(run.tickets)
-        if goes_on_there:
-            settled = await _settled_elsewhere(run, backend)
-            if settled is None and await suspend_on_open_tickets(run, run.tickets):
+        joins_turn = not answered and bool(run.tickets)
+        if joins_turn:
+            withdrawn = await _decided_remotely(run, backend)
+            if withdrawn is None and await suspend_on_open_tickets(run, run.tickets):
                 return Suspended()
-            if settled is None or not await void_withdrawn_tickets(run, settled):
+            if withdrawn is None or not await void_withdrawn_tickets(run, withdrawn):
                 run.tickets = list(await run.answers.unapplied())
                 continue
-        if run.unread_inputs and not goes_on_there:
+        if run.unread_inputs and not joins_turn:
             await run.read_inbox()
         run.interruption.check()
-        ending = await run_turn(run, backend, answered, goes_on_there=goes_on_there)
+        ending = await run_turn(run, backend, answered, joins_turn=joins_turn)
         if ending is not None:
             return ending
 
 
-async def _settled_elsewhere(run: RemoteRun, backend: Backend) -> list[Ticket] | None:
+async def _decided_remotely(run: RemoteRun, backend: Backend) -> list[Ticket] | None:
     async with run.interruption.interruptible():
         return await tickets_decided_remotely(backend, run.record.id, run.binding, run.tickets)
 
 
 def _begin(run: RemoteRun) -> None:
-    """Open a new activation, or void what a lost worker left half said and go on in the old one."""
+    """Begin a new activation, or continue the old one and void the text of its unfinished step."""
     if not run.start.continues:
         run.emit(RunStart(run_identity(run.record), run.record.lineage.parent_run_id))
         return
@@ -82,13 +82,13 @@ def _begin(run: RemoteRun) -> None:
         run.emit(StreamReset("takeover"))
 
 
-async def call_off_remote(run: RemoteRun) -> RunFinished:
-    """End a claimed run because it was cancelled, although its agent isn't here."""
+async def cancel_claimed_remote(run: RemoteRun) -> RunFinished:
+    """End a claimed run that was cancelled and whose agent this process doesn't have."""
     _begin(run)
     return await finish_remote(run, Cancelled(run.interruption.reason))
 
 
 async def fail_claimed_remote(run: RemoteRun, code: str, detail: str) -> RunFinished:
-    """End a claimed run without another try."""
+    """End a claimed run as failed, without executing it."""
     _begin(run)
     return await finish_remote(run, Failed(code, detail))

@@ -1,4 +1,4 @@
-"""Questions of a remote agent: tickets here, and what the remote is told once they are answered."""
+"""Questions of a remote agent: their tickets, and the answers as the remote gets them."""
 
 from collections.abc import Collection, Sequence
 from typing import assert_never
@@ -34,40 +34,42 @@ REMOTE_AUTH = "remote:AuthRequired"
 
 
 def questions_of(run: RemoteRun, result: BackendResult) -> Sequence[RemoteQuestion]:
-    """All that the remote waits for."""
+    """The questions that the remote waits for."""
     if result.questions:
         return result.questions
     match result.status:
         case WaitingInput(message) | BackendSuspended(message):
             actions, is_login = {Action.RESPOND, Action.REJECT}, False
         case WaitingAuth(message):
-            # The login happens there, so saying that it is done is an answer too.
+            # The login happens at the remote; approving says that it is done.
             actions, is_login = {Action.RESPOND, Action.REJECT, Action.APPROVE}, True
         case _:
             raise ValueError(f"a turn that is {result.status} asks nothing")
-    said = message or result.output.text_or("")
+    text = message or result.output.text_or("")
     question = RemoteQuestion(
         name=run.turn_key,
-        message=said or persisted_status(result.status, result.termination).reason,
+        message=text or persisted_status(result.status, result.termination).reason,
         is_login=is_login,
-        arguments={"question": said},
+        arguments={"question": text},
         actions=frozenset(actions),
     )
     return [question]
 
 
 def new_tickets(
-    run: RemoteRun, asked: Sequence[RemoteQuestion], still_open: Sequence[Ticket]
+    run: RemoteRun, questions: Sequence[RemoteQuestion], still_open: Sequence[Ticket]
 ) -> list[Ticket]:
     """Tickets for those questions that have none yet."""
     known = {name_of(ticket) for ticket in still_open}
     taken = {ticket.name for ticket in still_open}
-    return [_ticket(run, each, taken) for each in asked if each.name not in known]
+    return [_ticket(run, each, taken) for each in questions if each.name not in known]
 
 
-def decided_remotely(asked: Sequence[RemoteQuestion], still_open: Sequence[Ticket]) -> list[Ticket]:
-    """Tickets that nobody needs to answer any more: the remote doesn't ask it."""
-    names = {question.name for question in asked}
+def decided_remotely(
+    questions: Sequence[RemoteQuestion], still_open: Sequence[Ticket]
+) -> list[Ticket]:
+    """Open tickets whose questions are not open at the remote any more."""
+    names = {question.name for question in questions}
     return [ticket for ticket in still_open if name_of(ticket) not in names]
 
 
@@ -101,7 +103,7 @@ def _ticket(run: RemoteRun, question: RemoteQuestion, taken: Collection[str]) ->
 
 
 def name_of(ticket: Ticket) -> str:
-    """What the remote calls the question."""
+    """The remote's name of the question."""
     return str((ticket.evidence or {}).get(REMOTE_QUESTION))
 
 
@@ -110,18 +112,18 @@ def answer_to_remote(ticket: Ticket) -> RemoteAnswer:
     return RemoteAnswer(
         question=name_of(ticket),
         decision_id=ticket.id if decision is None else decision.decision_id,
-        answer=_nobodys_answer(ticket) if decision is None else decision.answer,
+        answer=_expiry_answer(ticket) if decision is None else decision.answer,
     )
 
 
-def _nobodys_answer(ticket: Ticket) -> DecisionAnswer:
-    """The time for it is over here; there it might be asked for ever."""
+def _expiry_answer(ticket: Ticket) -> DecisionAnswer:
+    """Denies an expired ticket, because the remote's question may never expire."""
     can_deny = Action.REJECT in ticket.allowed_actions
     return DecisionAnswer(action=Action.REJECT if can_deny else Action.CANCEL, reason=EXPIRED)
 
 
 def was_answered_by(ticket: Ticket, messages: Sequence[Message]) -> bool:
-    """Whether one of these messages was the answer: the remote gets its words once."""
+    """Whether one of these messages is the ticket's answer: the remote must get it once."""
     decision = ticket.decision
     return decision is not None and decision.decision_id in {
         decision_id_of_message(message.id) for message in messages
@@ -129,7 +131,7 @@ def was_answered_by(ticket: Ticket, messages: Sequence[Message]) -> bool:
 
 
 def answer_as_message(ticket: Ticket, message_id: MessageId) -> Message:
-    """What a person has answered, as the user's next word to the remote."""
+    """A person's answer, as the user's next message to the remote."""
     return Message(id=message_id, role=Role.USER, content=(Text(_words(ticket)),))
 
 

@@ -1,4 +1,4 @@
-"""A run of a remote agent while it executes: what it has, and its ways to speak and be saved."""
+"""A run of a remote agent while it executes: its state, its events and its checkpoints."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,17 +40,17 @@ from app.runtime.ports import CheckpointStore, EventEmitter, Inbox, TicketAnswer
 
 REMOTE = "__runtime_remote_backend"
 CONTEXTS = "__runtime.remote_contexts"
-"""What the thread remembers of its remotes: a later run may continue there."""
+"""The thread's bindings by remote: a later run continues the same conversation there."""
 
 
 def turn_key(run_id: RunId, steps: int) -> str:
-    """Names the turn after so many steps, whoever tries it and how often."""
+    """The key of the turn after so many steps, the same for every attempt."""
     return f"{run_id}:{steps + 1}"
 
 
 @dataclass(frozen=True, slots=True)
 class StartedTurn:
-    """A turn that the remote may be at: under which key, and what finds it, once that is known."""
+    """A turn that the remote may be executing: its key, and its binding once that is known."""
 
     key: str
     binding: JsonObject | None
@@ -65,8 +65,8 @@ def accepted_turn(record: RunRecord) -> StartedTurn | None:
 
 
 def started_turn(record: RunRecord) -> StartedTurn | None:
-    """The turn that was under way when the run ended, or else the last one that was accepted. One that was
-    begun and not accepted may have got to the remote all the same."""
+    """The turn under way when the run ended, or else the last accepted one. A turn that was begun and not
+    accepted may have reached the remote."""
     accepted, begun = accepted_turn(record), _kept_of(record).get("begun")
     if begun is None:
         return accepted
@@ -79,14 +79,14 @@ def is_remote(record: RunRecord) -> bool:
 
 
 def made_before(record: RunRecord) -> BackendOutput:
-    """What the last turn has made, as the run's state keeps it."""
+    """The output of the last turn, as the run's state has it."""
     extensions: JsonObject = (record.run_state or {}).get("extensions", {})
     kept = extensions.get(OUTPUT_KEY)
     return NO_OUTPUT if kept is None else output_from_json(kept)
 
 
 def target_in(record: RunRecord) -> str:
-    """What the run's state calls its remote; empty before the remote has accepted a turn."""
+    """The name of the remote in the run's state; empty before it has accepted a turn."""
     return next(iter(_kept_of(record).get("targets", {})), "")
 
 
@@ -101,12 +101,12 @@ def _binding_in(remote: JsonObject) -> JsonObject | None:
 
 @dataclass(slots=True, kw_only=True)
 class RemoteRun:
-    """The changing side of one execution. All of it may be lost: the database has what counts."""
+    """The mutable state of one execution. All of it may be lost: the database has what counts."""
 
     record: RunRecord
     spec: AgentSpec
     target: str
-    """What the remote is called in the state: the same after a restart."""
+    """The name of the remote in the state, the same after a restart."""
     events: EventEmitter
     store: CheckpointStore
     interruption: Interruption
@@ -128,13 +128,13 @@ class RemoteRun:
     tickets: list[Ticket] = field(default_factory=list)
     unread_inputs: int = 0
     new_messages: BackendOutput = NO_OUTPUT
-    saved_events: int = 0
-    """The end of the log as far as the remote knows it."""
+    last_sent_seq: int = 0
+    """The last message of the log that was sent to the remote."""
     turn: str | None = None
     """The turn that the remote has accepted last."""
     binding: JsonObject | None = None
     answers_in_turn: list[Message] = field(default_factory=list)
-    """What people have answered the remote in the open turn; the log gets it with the turn's end."""
+    """Answers of people in the open turn; they enter the log with its end."""
     streamed: list[str] = field(default_factory=list)
     """Pieces of text that the open turn has streamed, and no `stream_reset` has voided."""
     _revision: int = 0
@@ -158,18 +158,21 @@ class RemoteRun:
         kept = stored.get("extensions", {})
         self._active_before = kept.get(LIFECYCLE, {}).get("active_ms", 0) / 1000
         remote = kept.get(REMOTE, {})
-        self.turn, self.saved_events = remote.get("turn"), remote.get("told", self._nothing_told())
+        self.turn, self.last_sent_seq = (
+            remote.get("turn"),
+            remote.get("told", self._sent_before_input()),
+        )
         contexts = remote.get("targets") or self.thread_state.get(CONTEXTS) or {}
         self.binding = contexts.get(self.target)
 
-    def _nothing_told(self) -> int:
-        """A new run is about its input; what was said on the thread before isn't news."""
+    def _sent_before_input(self) -> int:
+        """A new run sends its input; earlier messages of the thread count as sent."""
         consumed = self.input
         return 0 if consumed is None or consumed.range is None else consumed.range.from_seq - 1
 
     @property
     def turn_key(self) -> str:
-        """The turn that comes next or is under way."""
+        """The key of the turn that comes next or is under way."""
         return turn_key(self.record.id, self.steps)
 
     @property
@@ -196,13 +199,13 @@ class RemoteRun:
         reason: str | None = None,
         completes_step: bool = False,
         finish: RunFinish | None = None,
-        said: Sequence[AgentEvent] = (),
+        events: Sequence[AgentEvent] = (),
         applied: Sequence[TicketKey] = (),
         opened: Sequence[Ticket] = (),
         void: Sequence[TicketKey] = (),
         tells_remote: bool = False,
     ) -> CheckpointAnswer:
-        """Commit where the run stands, together with all that it has said."""
+        """Commit the run's new state together with the events that it has emitted."""
         record = self.record
         entries = [
             LoggedMessage(self.next_seq + place, message) for place, message in enumerate(messages)
@@ -218,11 +221,11 @@ class RemoteRun:
         thread_state = self._thread_state()
         run_state = self._run_state(state, reason, steps)
         shown = state_snapshot(run_state, thread_state)
-        events = [PendingEvent(event, self.step) for event in said]
+        pending = [PendingEvent(event, self.step) for event in events]
         if completes_step:
-            events += [PendingEvent(shown, self.step), PendingEvent(StepEnd(), self.step)]
+            pending += [PendingEvent(shown, self.step), PendingEvent(StepEnd(), self.step)]
         if finish is not None:
-            events += [PendingEvent(shown, None), PendingEvent(finish, None)]
+            pending += [PendingEvent(shown, None), PendingEvent(finish, None)]
         answer = await self.store.commit(
             Checkpoint(
                 tenant=record.tenant,
@@ -241,7 +244,7 @@ class RemoteRun:
                 opened=tuple(opened),
                 applied=tuple(applied),
                 void=tuple(void),
-                pending_events=tuple(events),
+                pending_events=tuple(pending),
                 notifies_remote=tells_remote,
                 parent_run_id=record.lineage.parent_run_id,
             )
@@ -256,8 +259,8 @@ class RemoteRun:
                 self.answers_in_turn, self.streamed = [], []
             self.thread_state = thread_state
             self._revision += 1
-            settled = {*applied, *void}
-            self.tickets = [t for t in (*self.tickets, *opened) if t.id not in settled]
+            closed = {*applied, *void}
+            self.tickets = [t for t in (*self.tickets, *opened) if t.id not in closed]
         if not isinstance(answer, DecidedConcurrently):
             self.unread_inputs = answer.unread_inputs
         return answer
@@ -270,9 +273,9 @@ class RemoteRun:
         return {**thread_state, CONTEXTS: contexts}
 
     def _run_state(self, state: RunActivity, reason: str | None, steps: int) -> dict[str, Any]:
-        """What continuations of this run find."""
+        """The run's state as later activations find it."""
         active = self._active_before + (self.clock.now() - self._began).total_seconds()
-        stands = lifecycle(
+        lifecycle_state = lifecycle(
             self.record,
             state,
             steps=steps,
@@ -280,12 +283,12 @@ class RemoteRun:
             at=self.clock.now(),
             reason=reason,
         )
-        remote: dict[str, Json] = {"version": 1, "told": self.saved_events, "turn": self.turn}
+        remote: dict[str, Json] = {"version": 1, "told": self.last_sent_seq, "turn": self.turn}
         if isinstance(state, Done) and self.in_step:
             remote["begun"] = self.turn_key
         if self.binding is not None:
             remote["targets"] = {self.target: self.binding}
-        extensions: dict[str, Any] = {LIFECYCLE: stands, REMOTE: remote}
+        extensions: dict[str, Any] = {LIFECYCLE: lifecycle_state, REMOTE: remote}
         if not self.new_messages.is_empty:
             extensions[OUTPUT_KEY] = output_to_json(self.new_messages)
         return {"revision": self._revision + 1, "extensions": extensions}

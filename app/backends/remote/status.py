@@ -1,4 +1,4 @@
-"""Whether a remote that has asked still waits for just that: somebody may have answered it there."""
+"""Which questions of a remote are still open there: they may have been answered over there."""
 
 import asyncio
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from app.domain.json_values import JsonObject
 from app.domain.tickets.tickets import Ticket, TicketStatus
 
 STATUS_TIMEOUT_SECONDS = 10.0
-"""Seconds that the remote has to say so."""
+"""Time-out of the request to the remote."""
 
 log = structlog.get_logger(__name__)
 
@@ -20,20 +20,20 @@ log = structlog.get_logger(__name__)
 async def tickets_decided_remotely(
     backend: Backend, run_id: RunId, binding: JsonObject | None, tickets: Collection[Ticket]
 ) -> list[Ticket] | None:
-    """Which of a run's open tickets the remote doesn't wait for any more; None while it waits for all of
-    them and nothing else. One that can't be asked counts as waiting: it will be asked again."""
+    """A run's open tickets whose questions are not open at the remote any more; None while both have the
+    same questions. A remote out of reach counts as unchanged: it is polled again later."""
     still_open = [ticket for ticket in tickets if ticket.status is TicketStatus.OPEN]
     if binding is None or not still_open:
         return None
     questions = frozenset(name_of(ticket) for ticket in still_open)
     try:
         async with asyncio.timeout(STATUS_TIMEOUT_SECONDS):
-            asked = await backend.pending_questions(
+            pending = await backend.pending_questions(
                 PendingQuestions(run_id=run_id, binding=binding, questions=questions)
             )
     except (BackendError, TimeoutError) as error:
-        log.info("remote_not_looked_at", run_id=run_id, error=repr(error)[:300])
+        log.info("remote_poll_failed", run_id=run_id, error=repr(error)[:300])
         return None
-    if asked == questions:
+    if pending == questions:
         return None
-    return [ticket for ticket in still_open if name_of(ticket) not in asked]
+    return [ticket for ticket in still_open if name_of(ticket) not in pending]

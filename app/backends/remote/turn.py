@@ -1,4 +1,4 @@
-"""A turn of a remote agent: what it is asked, how it speaks meanwhile, and what is made of its answer."""
+"""One turn of a remote agent: its request, the events that it emits, and the messages that it adds."""
 
 from dataclasses import dataclass
 from time import monotonic
@@ -20,18 +20,17 @@ from app.domain.tickets.tickets import Ticket
 from app.runtime.endings import Ending
 
 MAX_STREAMED_CHARACTERS = 16_000_000
-"""Characters of one turn: whoever never stops is stopped."""
+"""Characters that one turn may stream, voided ones included."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class LiveTurnEmitter:
-    """What a backend says in one turn, said as the run's own."""
+    """Emits what a backend produces in one turn as events of the run."""
 
     run: RemoteRun
-    _said: int = 0
-    """Characters in all, also of what was taken back."""
+    _streamed_characters: int = 0
 
     async def bind(self, binding: JsonObject) -> None:
         run = self.run
@@ -42,11 +41,11 @@ class LiveTurnEmitter:
     def text(self, delta: str) -> None:
         if not delta:
             return
-        self._said += len(delta)
-        if self._said > MAX_STREAMED_CHARACTERS:
+        self._streamed_characters += len(delta)
+        if self._streamed_characters > MAX_STREAMED_CHARACTERS:
             raise BackendError(
                 "remote_too_long",
-                f"The remote agent says over {MAX_STREAMED_CHARACTERS} characters in one turn.",
+                f"The remote agent sent over {MAX_STREAMED_CHARACTERS} characters in one turn.",
             )
         self.run.streamed.append(delta)
         self.run.emit(TextDelta(delta))
@@ -63,7 +62,7 @@ class LiveTurnEmitter:
         await self.run.events.wait_for_capacity()
 
     def complete(self, response: str) -> None:
-        """Whatever of the answer hasn't been said yet; an answer that became another one is said anew."""
+        """Emit the rest of the answer; all of it again if it doesn't continue what was streamed."""
         spoken = "".join(self.run.streamed)
         if not response.startswith(spoken):
             self.start_over("replaced")
@@ -72,47 +71,50 @@ class LiveTurnEmitter:
 
 
 async def run_turn(
-    run: RemoteRun, backend: Backend, answered: list[Ticket], *, goes_on_there: bool = False
+    run: RemoteRun, backend: Backend, answered: list[Ticket], *, joins_turn: bool = False
 ) -> Ending | None:
-    """One turn and what it leads to; None when there is more to tell the remote. One that goes on there has
-    nothing to tell: what it waited for has been settled by somebody else."""
+    """Execute one turn and save its outcome; None when another turn must follow.
+
+    With `joins_turn`, the run joins the remote's open turn and sends nothing: its question was answered
+    at the remote.
+    """
     if not run.in_step:
         run.in_step = True
         run.emit(StepStart(run.new_message_id()))
-    news = _news(run)
+    new_messages = _unsent_messages(run)
     answers = [
         answer_as_message(ticket, run.new_message_id())
         for ticket in answered
-        if not was_answered_by(ticket, news)
+        if not was_answered_by(ticket, new_messages)
     ]
     run.answers_in_turn, run.streamed = answers, []
-    voice = LiveTurnEmitter(run)
-    turn = _turn(run, [*answers, *news], answered, goes_on_there)
+    emitter = LiveTurnEmitter(run)
+    turn = _turn(run, [*answers, *new_messages], answered, joins_turn)
     run.interruption.hand_over_if_free(turn.joins)
     began = monotonic()
     try:
         async with run.interruption.interruptible():
-            result = await backend.execute_root(turn, voice)
+            result = await backend.execute_root(turn, emitter)
         response = result.output.text_or(result.response or "")
-        voice.complete(response)
+        emitter.complete(response)
     except BackendError as error:
         log.warning("remote_failed", code=error.code, detail=error.detail)
         return await finish_remote(run, Failed(error.code, error.detail))
     finally:
         run.interruption.hand_over_if_free(False)
     telemetry.steps.labels(run.spec.id).inc()
-    if not goes_on_there:
-        run.saved_events = run.next_seq - 1
-    _keep(run, result, monotonic() - began)
+    if not joins_turn:
+        run.last_sent_seq = run.next_seq - 1
+    _take_over(run, result, monotonic() - began)
     messages = list(answers)
     if response:
-        said = Message(id=run.new_message_id(), role=Role.ASSISTANT, content=(Text(response),))
-        messages.append(said)
+        content = (Text(response),)
+        messages.append(Message(id=run.new_message_id(), role=Role.ASSISTANT, content=content))
     return await save_turn_outcome(run, TurnOutcome(result, response, messages, answered))
 
 
-def _keep(run: RemoteRun, result: BackendResult, seconds: float) -> None:
-    """What there is of the result beside its answer in words."""
+def _take_over(run: RemoteRun, result: BackendResult, seconds: float) -> None:
+    """Take over the parts of the result other than its text."""
     if result.binding is not None:
         run.binding = result.binding
     run.new_messages = result.output
@@ -120,9 +122,9 @@ def _keep(run: RemoteRun, result: BackendResult, seconds: float) -> None:
         run.emit(InferenceComplete(run.spec.model or run.spec.id, round(seconds * 1000)))
 
 
-def _news(run: RemoteRun) -> list[Message]:
-    """Messages of users that are in the log and that the remote doesn't know yet."""
-    unknown = [entry.message for entry in run.log if entry.seq > run.saved_events]
+def _unsent_messages(run: RemoteRun) -> list[Message]:
+    """Messages of users in the log that the remote doesn't have yet."""
+    unknown = [entry.message for entry in run.log if entry.seq > run.last_sent_seq]
     return [
         message
         for message in unknown
@@ -130,7 +132,9 @@ def _news(run: RemoteRun) -> list[Message]:
     ]
 
 
-def _turn(run: RemoteRun, news: list[Message], answered: list[Ticket], goes_on_there: bool) -> Turn:
+def _turn(
+    run: RemoteRun, new_messages: list[Message], answered: list[Ticket], joins_turn: bool
+) -> Turn:
     record = run.record
     seen = [entry.message for entry in run.log if entry.message.visibility is Visibility.ALL]
     return Turn(
@@ -139,9 +143,9 @@ def _turn(run: RemoteRun, news: list[Message], answered: list[Ticket], goes_on_t
         thread_id=record.thread_id,
         key=run.turn_key,
         messages=[*seen, *run.answers_in_turn],
-        new_messages=news,
+        new_messages=new_messages,
         binding=run.binding,
-        joins=goes_on_there or run.turn == run.turn_key,
+        joins=joins_turn or run.turn == run.turn_key,
         is_continuation=run.steps > 0,
         answers=[answer_to_remote(ticket) for ticket in answered],
     )

@@ -1,8 +1,8 @@
-"""Holdfast: agents of another deployment of this very service, over HTTP and its event streams.
+"""The backend for agents of another Holdfast, over HTTP and its event streams.
 
-A turn is a run there, under an id that follows from the turn: however often it is started, there is one.
-Its events are followed by their numbers, over every cut; what it asks is asked here, and answered there.
-So is what runs below it ask, to which it has given work; while these get on by themselves, so does the turn.
+A turn is a run at the remote. Its id follows from the turn, so that repeated starts make one run. Its events
+are followed by number, across cuts. Tickets of the remote run and of its children become tickets here, and
+their answers are sent back. While only its children work, the turn continues.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ CAPABILITIES = Capabilities(
     output=OutputKind.TEXT_AND_ARTIFACTS,
 )
 POLL_INTERVAL_SECONDS = 1.0
-"""Seconds after which a run that rests is looked at again: what is asked far below it isn't in its stream."""
+"""Interval of polling a suspended run: questions of runs below its children are not in its stream."""
 _NAMES = UUID("5e1b1c3e-7a0f-4f5c-9a52-0d6a5a3f8a11")
 _LOST = "remote_run_lost"
 _ANSWERED_BEFORE = ("ticket_already_decided", "ticket_expired", "ticket_void", "ticket_not_found")
@@ -62,10 +62,10 @@ log = structlog.get_logger(__name__)
 
 
 class HoldfastOptions(EndpointOptions):
-    """Of another Holdfast. Seconds."""
+    """Options of an endpoint that is another Holdfast. Times are in seconds."""
 
     retry_seconds: float = Field(default=30.0, gt=0, le=86_400)
-    """How long it may be out of reach in the middle of a run."""
+    """Seconds that it may be out of reach in the middle of a run."""
 
 
 class HoldfastFactory:
@@ -97,34 +97,34 @@ class HoldfastBackend:
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
 
-    async def execute_root(self, turn: Turn, voice: TurnEmitter) -> BackendResult:
-        heard = RemoteRunView(voice)
+    async def execute_root(self, turn: Turn, emitter: TurnEmitter) -> BackendResult:
+        view = RemoteRunView(emitter)
         binding: JsonObject = turn.binding or {}
         try:
             async with asyncio.timeout(self.endpoint.timeout) as within:
                 if not turn.joins:
                     binding = await self._begin(turn)
-                    await voice.bind(binding)
-                heard.continue_from(binding["after"])
-                result = await self._follow(binding["run_id"], heard)
+                    await emitter.bind(binding)
+                view.continue_from(binding["after"])
+                result = await self._follow(binding["run_id"], view)
         except TimeoutError:
             if not within.expired():
                 raise
             reason = f"the remote agent hasn't finished within {self.endpoint.timeout:g} s"
             result = BackendResult(status=TimedOut(), status_reason=reason)
-        return heard.bound(result, binding)
+        return view.bound(result, binding)
 
-    async def pending_questions(self, look: PendingQuestions) -> frozenset[str]:
-        """At work, it may still have others below it that wait: what it rests for then isn't known yet."""
+    async def pending_questions(self, query: PendingQuestions) -> frozenset[str]:
+        """An executing run may have children that wait; what it will wait for isn't known yet."""
         with parse_errors_translated():
-            run = await self.client.request("GET", f"/v1/runs/{look.binding['run_id']}")
+            run = await self.client.request("GET", f"/v1/runs/{query.binding['run_id']}")
             match run["status"]:
                 case "waiting":
                     return frozenset(each.question.name for each in questions_of(run))
                 case "done":
                     return frozenset()
                 case _:
-                    askers = {name: owner_of(look.binding, name) for name in look.questions}
+                    askers = {name: owner_of(query.binding, name) for name in query.questions}
                     still_open = await self._open_at({asker.run_id for asker in askers.values()})
                     return frozenset(name for name, asker in askers.items() if asker in still_open)
 
@@ -140,7 +140,7 @@ class HoldfastBackend:
         }
 
     async def abort(self, abort: Abort) -> None:
-        """The run that is known of, and the one that the turn has begun there, if it has."""
+        """The run of the binding, and the one that the turn has started there, if any."""
         bound, begun = (abort.binding or {}).get("run_id"), self._named(abort.key)
         body = {"reason": "The run that this one was started for is over."}
         for run_id in dict.fromkeys((bound, begun)):
@@ -176,11 +176,11 @@ class HoldfastBackend:
         return {"run_id": run_id, "thread_id": thread_id, "after": 0}
 
     def _named(self, what: str) -> str:
-        """What something of ours is called there: always the same."""
+        """The id at the remote of something of ours, always the same."""
         return str(uuid5(_NAMES, f"{what} {self.endpoint.url} {self.endpoint.target}"))
 
     async def _decide(self, asker: TicketOwner, decision_id: str, answer: DecisionAnswer) -> None:
-        """Pass an answer on; one that comes too late there has been given by somebody else."""
+        """Forward an answer. If it comes too late, the question was answered at the remote."""
         decision: dict[str, Any] = {
             "ticket_id": asker.ticket_id,
             "decision_id": decision_id,
@@ -199,53 +199,57 @@ class HoldfastBackend:
                 raise
             log.warning("remote_answer_too_late", run_id=asker.run_id, code=error.code)
 
-    # --- following it ---------------------------------------------------------------------------
+    # --- following the run ----------------------------------------------------------------------
 
-    async def _follow(self, run_id: str, heard: RemoteRunView) -> BackendResult:
-        """Listen until it is done, or waits for people; over cuts, restarts and gaps."""
-        wait, away_since = FIRST_PAUSE, None
+    async def _follow(self, run_id: str, view: RemoteRunView) -> BackendResult:
+        """Follow the run until it is done or waits for people, across cuts, restarts and gaps."""
+        wait, unreachable_since = FIRST_PAUSE, None
         while True:
-            before = heard.last_id
+            before = view.last_id
             try:
                 with parse_errors_translated():
-                    result = await self._listen(run_id, heard)
-                    if result is None and heard.is_suspended:
-                        result = heard.apply_record(
+                    result = await self._listen(run_id, view)
+                    if result is None and view.is_suspended:
+                        result = view.apply_record(
                             await self.client.request("GET", f"/v1/runs/{run_id}")
                         )
-                away_since = None
+                unreachable_since = None
             except (httpx2.TransportError, TransientFailure) as error:
                 result = None
                 now = monotonic()
-                if away_since is None:
+                if unreachable_since is None:
                     log.warning(
                         "remote_out_of_reach", remote_run_id=run_id, error=repr(error)[:200]
                     )
-                away_since = now if away_since is None or heard.last_id > before else away_since
-                if now - away_since > self.client.retry_seconds:
+                unreachable_since = (
+                    now if unreachable_since is None or view.last_id > before else unreachable_since
+                )
+                if now - unreachable_since > self.client.retry_seconds:
                     raise (
                         error if isinstance(error, TransientFailure) else unreachable_failure(error)
                     ) from error
             if result is not None:
                 return result
-            gets_on = heard.last_id > before or (heard.is_suspended and away_since is None)
-            wait = FIRST_PAUSE if gets_on else min(2 * wait, LONGEST_PAUSE)
+            makes_progress = view.last_id > before or (
+                view.is_suspended and unreachable_since is None
+            )
+            wait = FIRST_PAUSE if makes_progress else min(2 * wait, LONGEST_PAUSE)
             await sleep(wait)
 
-    async def _listen(self, run_id: str, heard: RemoteRunView) -> BackendResult | None:
-        """One connection to its stream, for as long as it executes; what it came to, if it has ended."""
+    async def _listen(self, run_id: str, view: RemoteRunView) -> BackendResult | None:
+        """One connection to the run's stream while it executes; its result, if it has ended."""
         try:
             async with (
-                asyncio.timeout(POLL_INTERVAL_SECONDS if heard.is_suspended else None) as within,
-                self.client.events(run_id, heard.last_id) as response,
+                asyncio.timeout(POLL_INTERVAL_SECONDS if view.is_suspended else None) as within,
+                self.client.events(run_id, view.last_id) as response,
             ):
                 if response.status_code == 200:
                     async for sse in httpx2.EventSource(response, MAX_ANSWER_BYTES):
-                        if sse.data and (result := await heard.apply_event(sse)) is not None:
+                        if sse.data and (result := await view.apply_event(sse)) is not None:
                             return result
-                        if heard.needs_snapshot:
+                        if view.needs_snapshot:
                             return None
-                        if not heard.is_suspended:
+                        if not view.is_suspended:
                             within.reschedule(None)
                     return None
                 if response.status_code not in (204, 410):
@@ -253,4 +257,4 @@ class HoldfastBackend:
         except TimeoutError:
             return None
         snapshot = await self.client.request("GET", f"/v1/runs/{run_id}/snapshot")
-        return heard.apply_snapshot(snapshot)
+        return view.apply_snapshot(snapshot)

@@ -1,4 +1,4 @@
-"""Requests to another Holdfast: over one pool of connections, and with patience while it is out of reach."""
+"""Requests to another Holdfast: over one pool of connections, with retries while it is out of reach."""
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from app.backends.retrying import retry_within
 from app.domain.json_values import JsonObject
 
 SILENCE_TIMEOUT_SECONDS = 30.0
-"""Seconds without as much as a heartbeat after which a stream counts as dead."""
+"""Seconds without an event or a heartbeat after which a stream counts as broken."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class HoldfastClient:
     _http: httpx2.AsyncClient | None = None
 
     async def request(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
-        """Ask until there is an answer: nothing that is asked here does harm when it is asked twice."""
+        """Send a request until it is answered. Every request here may be repeated."""
         return await retry_within(self.retry_seconds, lambda: self._ask_once(method, path, body))
 
     async def _ask_once(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
@@ -42,7 +42,7 @@ class HoldfastClient:
         raise parse_refusal(response.status_code, answer)
 
     def events(self, run_id: str, after: int) -> AbstractAsyncContextManager[httpx2.Response]:
-        """One connection to the stream of a run, from its next event on."""
+        """One connection to the stream of a run, from the event after the last known one."""
         headers = {"Accept": "text/event-stream"}
         if after:
             headers["Last-Event-ID"] = str(after)

@@ -1,4 +1,4 @@
-"""Answers of another Holdfast over HTTP: read within bounds, refusals in our words, and what is none at all."""
+"""Responses of another Holdfast: bounded, with its problems and unreadable ones as our errors."""
 
 import json
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from app.domain.json_tokens import has_more_tokens
 from app.domain.json_values import Json, JsonObject, as_object
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Of one answer, or one event: more than any that this service gives."""
+"""Bytes of one response or event: more than any of this service has."""
 MAX_TOKENS = 200_000
-"""Brackets, commas and strings of one answer, or one event: reading more would hold the loop up."""
+"""Brackets, commas and strings of one response or event: parsing more would block the loop."""
 UNREACHABLE = "remote_unreachable"
 UNREADABLE_ANSWER = "remote_garbled"
 _PASSES = (429, 502, 503, 504)
@@ -41,7 +41,7 @@ def parse_answer(body: bytes) -> JsonObject:
 
 
 def read(text: str) -> Json:
-    """The value of a JSON text. Raises ValueError, also for a text that takes long to read."""
+    """The value of a JSON text. Raises ValueError, also for a text that would take long to parse."""
     if has_more_tokens(text, MAX_TOKENS):
         raise ValueError(f"it has more than {MAX_TOKENS} values")
     value: Json = json.loads(text)
@@ -49,7 +49,7 @@ def read(text: str) -> Json:
 
 
 def parse_refusal(status: int, body: bytes) -> BackendError:
-    """A problem of theirs as one of ours, under the same code."""
+    """A problem of the remote as an error of ours, under the same code."""
     try:
         problem = as_object(read(body.decode())) or {}
         code, detail = str(problem["code"]), str(problem["detail"])
@@ -68,7 +68,7 @@ def unreachable_failure(error: httpx2.TransportError) -> TransientFailure:
 
 @contextmanager
 def parse_errors_translated() -> Iterator[None]:
-    """Whatever can't be read as an answer of this service isn't one: asking again won't help."""
+    """Turn a response that isn't of this service into an error. A retry doesn't help."""
     try:
         yield
     except (
@@ -80,5 +80,5 @@ def parse_errors_translated() -> Iterator[None]:
         AttributeError,
         RecursionError,
     ) as error:
-        said = f"The remote doesn't answer as a Holdfast does: {error!r}"
-        raise BackendError(UNREADABLE_ANSWER, said[:500]) from error
+        detail = f"The remote doesn't answer as a Holdfast does: {error!r}"
+        raise BackendError(UNREADABLE_ANSWER, detail[:500]) from error

@@ -1,7 +1,7 @@
-"""A run of another Holdfast as its events tell of it: said on as they come, and what it came to.
+"""Follows a run of another Holdfast by its events, emits them as the run's own, and makes its result.
 
-That it rests is an event; whom it waits for then is only in the view of it. People have to be asked; runs
-below it that are at work are waited for.
+The event of a suspension doesn't say what the run waits for; its record does. Questions for people end the
+turn, and children that work are waited for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,22 +36,22 @@ PROGRESS = "remote-run-progress"
 
 @dataclass(slots=True)
 class RemoteRunView:
-    voice: TurnEmitter
+    emitter: TurnEmitter
     last_id: int = 0
     is_suspended: bool = False
-    """It executes no more, as far as it was heard; it may wait for people, or for runs below it."""
+    """The run doesn't execute any more, as far as is known. It may wait for people or for its children."""
     needs_snapshot: bool = False
-    """It rests, and something may have become of what it waits for."""
+    """The run is suspended, and what it waits for may have changed."""
     _response: str = ""
     _asked: Sequence[RemoteTicket] = ()
     _has_spoken: bool = False
 
     def continue_from(self, last_id: int) -> None:
-        """What has been heard before ended with a run at rest."""
+        """Continue after an event that suspended the run."""
         self.last_id, self.is_suspended = last_id, last_id > 0
 
     async def apply_event(self, sse: httpx2.ServerSentEvent) -> BackendResult | None:
-        """One frame; the result, if it is the one that tells it."""
+        """Apply one frame; the result, if the frame has it."""
         event = as_object(read(sse.data)) or {}
         if sse.id:
             self.last_id = int(sse.id)
@@ -63,8 +63,8 @@ class RemoteRunView:
                 self._start_over(str(event["reason"]))
             case "text_delta":
                 self._has_spoken = True
-                self.voice.text(event["delta"])
-                await self.voice.wait_for_capacity()
+                self.emitter.text(event["delta"])
+                await self.emitter.wait_for_capacity()
             case "tool_call_start":
                 self._show(event, tool=event["name"], status="running")
             case "tool_call_done":
@@ -78,7 +78,7 @@ class RemoteRunView:
         return None
 
     def apply_record(self, run: JsonObject) -> BackendResult | None:
-        """Where it stands while it rests; what has become of it since, its events tell."""
+        """Apply the record of a suspended run; later changes come as events."""
         self.needs_snapshot = False
         if run["status"] != "waiting":
             self.is_suspended = False
@@ -87,7 +87,7 @@ class RemoteRunView:
         return _waiting(self._asked, self._response)
 
     def apply_snapshot(self, snapshot: JsonObject) -> BackendResult | None:
-        """Where the run stands, when its events from the last one on can't be had, or there are none."""
+        """Apply a snapshot, where the events after the last known one are missing."""
         run = snapshot["run"]
         self.last_id = max(self.last_id, int(snapshot["last_event_id"]))
         if run["status"] == "done":
@@ -99,22 +99,22 @@ class RemoteRunView:
         self._start_over("gap")
         if snapshot["open_text"]:
             self._has_spoken = True
-            self.voice.text(snapshot["open_text"])
+            self.emitter.text(snapshot["open_text"])
         return None
 
     def bound(self, result: BackendResult, binding: JsonObject) -> BackendResult:
-        """The result, with where the next turn goes on."""
+        """The result, with the binding from which the next turn continues."""
         known = {**without_owners(binding), **owners_below(self._asked)}
         return replace(result, binding={**known, "after": self.last_id})
 
     def _start_over(self, reason: str) -> None:
         if self._has_spoken:
             self._has_spoken = False
-            self.voice.start_over(reason)
+            self.emitter.start_over(reason)
 
     def _show(self, event: Mapping[str, Any], **more: str) -> None:
         shown = {"schema": f"{PROGRESS}.v1", "run_id": event["run_id"], **more}
-        self.voice.activity(PROGRESS, shown)
+        self.emitter.activity(PROGRESS, shown)
 
     def _finished(self, event: Mapping[str, Any]) -> BackendResult | None:
         result = event.get("result") or {}
@@ -144,7 +144,7 @@ def _result(
 
 
 def _waiting(asked: Sequence[RemoteTicket], response: str) -> BackendResult | None:
-    """What people have to answer; None while it waits for work that is under way."""
+    """The questions for people; None while the run waits for other work only."""
     if not asked:
         return None
     questions = tuple(each.question for each in asked)

@@ -1,7 +1,6 @@
-"""What a run of another Holdfast asks, and what runs below it do: read from a view of it, and whom to answer.
+"""Tickets of a run of another Holdfast and of its children, read from a view of the run.
 
-A ticket is answered at the run that has opened it. Of the runs below, the binding of the turn keeps which
-that is, so whoever carries an answer over knows.
+A ticket is answered at the run that has opened it. For tickets of children the turn's binding has that run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ _BELOW = "asked_below"
 
 @dataclass(frozen=True, slots=True)
 class TicketOwner:
-    """Whom an answer goes to: a run there, and its ticket."""
+    """Where an answer goes: a run at the remote and its ticket."""
 
     run_id: str
     ticket_id: str
@@ -33,7 +32,7 @@ class RemoteTicket:
 
 
 def questions_of(run: Mapping[str, Any]) -> Sequence[RemoteTicket]:
-    """What people have to answer before a waiting run gets on: its own tickets, and those below it."""
+    """The tickets that people must answer: the run's own, and those of its children."""
     waiting = run["waiting"]
     own = [
         _asked(ticket, run["run_id"], ticket["ticket_id"], is_below=False)
@@ -47,11 +46,11 @@ def questions_of(run: Mapping[str, Any]) -> Sequence[RemoteTicket]:
     return [*own, *below]
 
 
-def owners_below(asked: Iterable[RemoteTicket]) -> dict[str, Any]:
-    """What a binding keeps of them."""
+def owners_below(tickets: Iterable[RemoteTicket]) -> dict[str, Any]:
+    """The tickets as the binding has them."""
     below = {
         each.question.name: [each.owner.run_id, each.owner.ticket_id]
-        for each in asked
+        for each in tickets
         if each.is_descendants
     }
     return {_BELOW: below} if below else {}
@@ -67,7 +66,7 @@ def without_owners(binding: JsonObject) -> JsonObject:
 
 
 def _asked(ticket: Mapping[str, Any], run_id: str, name: str, *, is_below: bool) -> RemoteTicket:
-    """Arguments are edited where the tool is known, so not here."""
+    """`edit` is not offered, because the tool's schema is known at the remote only."""
     actions = frozenset(Action(each) for each in ticket["allowed_actions"]) - {Action.EDIT}
     question = RemoteQuestion(
         name=name,

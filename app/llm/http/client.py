@@ -21,7 +21,7 @@ def streaming_client() -> httpx2.AsyncClient:
 
 
 class _DirectClient(httpx2.AsyncClient):
-    """Has our transport for whatever goes to no proxy: given to a client, it would rule proxies out."""
+    """Uses our transport where no proxy is configured. Passed as `transport`, it would disable proxies."""
 
     def _init_transport(self, *_: Any, **options: Any) -> httpx2.AsyncBaseTransport:
         return _DirectTransport(options["verify"], options["limits"])

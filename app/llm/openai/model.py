@@ -40,7 +40,7 @@ class OpenAIEndpoint:
 
 
 class OpenAICompatibleModel:
-    """One model of one endpoint. The client is shared and belongs to whoever made it."""
+    """One model of one endpoint. The client is shared; this model never closes it."""
 
     def __init__(
         self, endpoint: OpenAIEndpoint, client: httpx2.AsyncClient, clock: Clock | None = None
@@ -133,7 +133,7 @@ class OpenAICompatibleModel:
             except httpx2.ReadTimeout:
                 limit = self._endpoint.idle_timeout
                 raise failed(
-                    FailureKind.TIMEOUT, f"the model said nothing for {limit:g} s"
+                    FailureKind.TIMEOUT, f"the model sent nothing for {limit:g} s"
                 ) from None
             except httpx2.HTTPError:
                 # Cut off; if the answer was whole by then, that is no loss.

@@ -35,18 +35,20 @@ def dialect_of(base_url: str, parameters: Mapping[str, Any]) -> Dialect:
 
 
 def parameters_of(options: InferenceOptions, dialect: Dialect) -> dict[str, Any]:
-    """What was asked for; the model's name is another matter."""
+    """The options that are set, without the model's name."""
     sampling = {
         "temperature": options.temperature,
         "top_p": options.top_p,
         dialect.limit_key: options.max_tokens,
     }
-    said: dict[str, Any] = {key: value for key, value in sampling.items() if value is not None}
+    set_options: dict[str, Any] = {
+        key: value for key, value in sampling.items() if value is not None
+    }
     effort = options.reasoning_effort
     if isinstance(effort, ThinkingBudget):
         if dialect.takes_budgets:
-            return {**said, "reasoning": {"max_tokens": effort.tokens}}
+            return {**set_options, "reasoning": {"max_tokens": effort.tokens}}
         effort = nearest_effort(effort)
     if effort is not None:
-        said["reasoning_effort"] = dialect.highest_effort if effort == "max" else effort
-    return said
+        set_options["reasoning_effort"] = dialect.highest_effort if effort == "max" else effort
+    return set_options

@@ -21,7 +21,7 @@ class ToolCallAssembly:
     """The calls of one answer. Each opens when its arguments begin, or when nothing more can come.
 
     Only then are its id and name whole: servers split names, repeat them, and send ids late or never.
-    Whoever reads the chunks sees one id per call, from its opening to its result.
+    A reader of the chunks gets one id per call, from its opening to its result.
     """
 
     def __init__(self, new_call_id: Callable[[], str]) -> None:

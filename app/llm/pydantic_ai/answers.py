@@ -91,14 +91,14 @@ def _text(arguments: Any) -> str:
 def stop_reason(response: StreamedResponse, calls: ToolCallAssembly) -> StopReason:
     """Why a stream that is over has stopped; one whose provider gave no reason was cut off."""
     reason = response.finish_reason
-    said = (response.provider_details or {}).get("finish_reason")
-    if said is None and reason in (None, "stop"):
+    finish_reason = (response.provider_details or {}).get("finish_reason")
+    if finish_reason is None and reason in (None, "stop"):
         raise failed(
             FailureKind.STREAM_INTERRUPTED, "the model's stream ended before its answer did"
         )
     if reason == "error":
         raise failed(FailureKind.PROVIDER, "the model stopped with an error")
-    if said == "stop_sequence":
+    if finish_reason == "stop_sequence":
         return StopReason.STOP_SEQUENCE
     if reason in (None, "stop") and calls.any_opened:
         return StopReason.TOOL_USE

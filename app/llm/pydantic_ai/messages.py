@@ -81,25 +81,25 @@ def parameters_of(request: ModelRequest) -> ModelRequestParameters:
 def history_of(messages: Sequence[Message]) -> list[ModelMessage]:
     """The transcript as turns: all that isn't the model's, up to its next answer, is one request."""
     history: list[ModelMessage] = []
-    asked: list[SdkRequestPart] = []
+    request_parts: list[SdkRequestPart] = []
     tools: dict[CallId, str] = {}
     for message in messages:
         if message.role is not Role.ASSISTANT:
-            asked.append(_asked(message, tools))
+            request_parts.append(_request_part(message, tools))
         elif answer := _answer(message):
-            if not history and all(isinstance(part, SystemPromptPart) for part in asked):
-                asked.append(UserPromptPart(content=_GOES_ON))
-            if asked:
-                history.append(SdkRequest(parts=asked))
-                asked = []
+            if not history and all(isinstance(part, SystemPromptPart) for part in request_parts):
+                request_parts.append(UserPromptPart(content=_GOES_ON))
+            if request_parts:
+                history.append(SdkRequest(parts=request_parts))
+                request_parts = []
             history.append(ModelResponse(parts=answer))
             tools |= {call.id: call.name for call in message.tool_calls}
-    if asked:
-        history.append(SdkRequest(parts=asked))
+    if request_parts:
+        history.append(SdkRequest(parts=request_parts))
     return history
 
 
-def _asked(message: Message, tools: dict[CallId, str]) -> SdkRequestPart:
+def _request_part(message: Message, tools: dict[CallId, str]) -> SdkRequestPart:
     match message.role:
         case Role.SYSTEM:
             return SystemPromptPart(content=text_with_placeholders(message.content))

@@ -15,16 +15,16 @@ from app.domain.inference.options import (
 
 
 def settings_of(options: InferenceOptions, system: str) -> dict[str, Any]:
-    """What was asked for, in the words for a provider's system; the model's name is another matter."""
+    """The options that are set, under the names of a provider's system; without the model's name."""
     sampling = {
         "temperature": options.temperature,
         "top_p": options.top_p,
         "max_tokens": options.max_tokens,
     }
-    said = {key: value for key, value in sampling.items() if value is not None}
+    set_options = {key: value for key, value in sampling.items() if value is not None}
     if options.reasoning_effort is not None:
-        said |= _thinking(options.reasoning_effort, system)
-    return said
+        set_options |= _thinking(options.reasoning_effort, system)
+    return set_options
 
 
 def _thinking(effort: ReasoningEffort, system: str) -> Mapping[str, Any]:

@@ -61,7 +61,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A place where the model stalls: `reached` tells the test, and it goes on when `open` is set."""
+    """The model stalls here: it sets `reached`, and continues once `open` is set."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -72,7 +72,7 @@ Part: TypeAlias = Say | Think | Call | Fail | Gate
 
 @dataclass(frozen=True, slots=True)
 class ScriptedTurn:
-    """One answer. What isn't said of it follows from its parts."""
+    """One answer. The stop reason and the usage follow from its parts unless they are set."""
 
     parts: tuple[Part, ...]
     stop_reason: StopReason | None = None
@@ -83,13 +83,13 @@ Script: TypeAlias = Callable[[ModelRequest], ScriptedTurn]
 
 
 def turn(*parts: Part | str, stop_reason: StopReason | None = None) -> ScriptedTurn:
-    """A turn of these parts; a plain string is said word by word."""
+    """A turn of these parts; a plain string is streamed word by word."""
     whole = tuple(Say.words(part) if isinstance(part, str) else part for part in parts)
     return ScriptedTurn(whole, stop_reason)
 
 
 class ScriptInOrder:
-    """A script that is a list: the first request gets the first turn. Keeps what it was asked."""
+    """A script that is a list: the first request gets the first turn. Keeps the requests."""
 
     def __init__(self, turns: Sequence[ScriptedTurn]) -> None:
         self._turns = tuple(turns)
@@ -102,7 +102,7 @@ class ScriptInOrder:
                 Fail(
                     failed(
                         FailureKind.INVALID_REQUEST,
-                        f"the script has {len(self._turns)} turns and was asked for another one",
+                        f"the script has {len(self._turns)} turns and got another request",
                     )
                 )
             )
@@ -134,7 +134,7 @@ class ScriptedModel:
 
     async def _play(self, request: ModelRequest) -> AsyncGenerator[Sequence[ModelChunk]]:
         played = self._script(request)
-        said = 0
+        pieces = 0
         for part in played.parts:
             match part:
                 case Fail(error):
@@ -145,15 +145,15 @@ class ScriptedModel:
                 case Say() | Think() | Call():
                     for chunks in _chunks_of(part):
                         await self._pause()
-                        said += 1
+                        pieces += 1
                         yield chunks
                 case _:
                     assert_never(part)
-        yield [ModelFinished(_stop_reason(played), played.usage or _usage(request, said))]
+        yield [ModelFinished(_stop_reason(played), played.usage or _usage(request, pieces))]
 
     async def _pause(self) -> None:
         if self._delay:
-            await asyncio.sleep(self._delay)  # noqa: TID251  the pace of a model is what is played
+            await asyncio.sleep(self._delay)  # noqa: TID251  plays the pace of a model
 
 
 def _chunks_of(part: Say | Think | Call) -> Iterator[Sequence[ModelChunk]]:
@@ -190,8 +190,8 @@ def _stop_reason(played: ScriptedTurn) -> StopReason:
     return StopReason.TOOL_USE if calls else StopReason.END_TURN
 
 
-def _usage(request: ModelRequest, said: int) -> TokenUsage:
+def _usage(request: ModelRequest, pieces: int) -> TokenUsage:
     """A word counts as a token."""
     texts = [request.system_prompt, *(message.text for message in request.messages)]
     prompt = sum(len(text.split()) for text in texts)
-    return TokenUsage(prompt_tokens=prompt, completion_tokens=said, total_tokens=prompt + said)
+    return TokenUsage(prompt_tokens=prompt, completion_tokens=pieces, total_tokens=prompt + pieces)

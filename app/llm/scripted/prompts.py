@@ -1,8 +1,8 @@
-"""The little language in which a prompt tells a model without a mind which tools to call.
+"""The small language in which a prompt tells the scripted model which tools to call.
 
 `CALL name {json}` is one call, `CALLS 3 name {json}` three at once. A prompt may hold several of them:
-each is a round of its own, played after the results of the one before. What stands within the arguments
-of a call is for whoever gets them: so an agent can be told what to tell another.
+each is a round of its own, played after the results of the one before. Directives within the arguments of a
+call are not executed here, so that an agent can pass them on to another one.
 """
 
 import json

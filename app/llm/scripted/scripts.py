@@ -1,4 +1,4 @@
-"""The scripts that agents.toml can name: what they answer is in the transcript, never in who asks."""
+"""The scripts that agents.toml can name. Their answers depend on the transcript only."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class ScriptRule:
 _DEMO_RULES = (
     ScriptRule(
         re.compile(r"\b(?:delete|remove)\s+(?:the file\s+)?(?P<path>[/~.][\w./~-]*[\w/])", re.I),
-        "I will delete {path}. That can't be undone, so somebody may have to approve it first.",
+        "I will delete {path}. That can't be undone, so a person may have to approve it first.",
         "delete_file",
         {"path": "{path}"},
     ),
@@ -38,12 +38,12 @@ _DEMO_HINT = (
 
 
 def demo(request: ModelRequest) -> ScriptedTurn:
-    """Deletes files when asked to, tells what came of it, and otherwise says what it is."""
+    """Deletes files on request and reports the result; otherwise says what it is."""
     return _answer(request, _DEMO_RULES, _DEMO_HINT)
 
 
 def plain(request: ModelRequest) -> ScriptedTurn:
-    """Makes the calls that a prompt spells out, and otherwise repeats the prompt."""
+    """Makes the calls that a prompt spells out; otherwise repeats the prompt."""
     return _answer(request, (), "That is all I have to say.")
 
 
@@ -72,7 +72,7 @@ def _answer(request: ModelRequest, rules: Sequence[ScriptRule], hint: str) -> Sc
 
 
 def _newest_prompt(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
-    """What the user said last, and what has happened since."""
+    """The last message of the user, and the messages after it."""
     for at in range(len(messages) - 1, -1, -1):
         if messages[at].role is Role.USER:
             return messages[at].text, messages[at + 1 :]

@@ -1,4 +1,4 @@
-"""Calling a tool's functions: async ones on the loop, others in threads, heard until their call is over."""
+"""Calls a tool's functions: async ones on the loop, others in threads. Events after the call are dropped."""
 
 import asyncio
 import inspect
@@ -35,7 +35,7 @@ async def call(
 def emitting_until_closed(context: ToolContext) -> ToolContext:
     """The context as the function gets it: it may speak from any thread, until its call is over.
 
-    What a thread says is said on the loop, in order; a thread that outlives its call isn't heard.
+    Events of a thread are emitted on the loop, in order; those after the end of the call are dropped.
     """
     loop, home, over = asyncio.get_running_loop(), threading.get_ident(), threading.Event()
 
@@ -71,7 +71,7 @@ class _CheckedEvents:
 
 
 def is_being_cancelled() -> bool:
-    """Whether somebody has cancelled whoever waits here, and not just something that they wait for."""
+    """Whether the current task is being cancelled, and not only something that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -28,13 +28,13 @@ R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every provider takes as the name of a function."""
+"""Names of functions that every provider accepts."""
 MAX_RETRIES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionTool(Generic[P, R]):
-    """A function as a `Tool`. Called like the function it was made of, it still is that function."""
+    """A function as a `Tool`. It can still be called like the function."""
 
     function: Callable[P, R]
     descriptor: ToolDescriptor
@@ -46,7 +46,7 @@ class FunctionTool(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def invalid_arguments(self, arguments: Json) -> str | None:
-        # Converted too and not only checked: what can't be run must not be put before a person.
+        # Converted too and not only checked: a person must not approve a call that can't run.
         try:
             self.parameters.read(arguments)
         except InvalidArguments as error:
@@ -54,15 +54,15 @@ class FunctionTool(Generic[P, R]):
         return None
 
     async def execute(self, arguments: Json, context: ToolContext) -> ToolResult:
-        heard = emitting_until_closed(context)
+        open_context = emitting_until_closed(context)
         try:
-            return await self._attempt(arguments, heard)
+            return await self._attempt(arguments, open_context)
         except InvalidArguments as error:
             text = f"Invalid arguments: {context.redact(str(error))}"
             text = shortened(text, MAX_ERROR_CHARACTERS)
             return ToolResult.error(self.descriptor.name, text, may_be_retried=False)
         finally:
-            heard.closed.set()
+            open_context.closed.set()
 
     async def _attempt(self, arguments: Json, context: ToolContext) -> ToolResult:
         name, timeout = self.descriptor.name, self.descriptor.timeout
@@ -76,7 +76,7 @@ class FunctionTool(Generic[P, R]):
         except asyncio.CancelledError:
             if is_being_cancelled():
                 raise
-            # Something that the tool awaited was cancelled; nobody has cancelled the run.
+            # Something that the tool awaited was cancelled, and not the run.
             return tool_failed(name, "something that the tool waited for was cancelled")
         except ToolFailed as error:
             text = shortened(context.redact(error.message), MAX_ERROR_CHARACTERS)
@@ -143,10 +143,10 @@ def tool(
     try; `effect` says what running a call twice would do; `retries` is how often a call that fails is
     tried again, if that may be; `response_schema` is what a person's answer must fit.
 
-    `reconcile` is asked first about a call that was running when its worker was lost. It is a function,
-    async or not, of the call's idempotency key, and if it likes of a `ToolContext` and of `arguments`. It
-    looks, changes nothing, and answers `Happened(result)`, `DidNotHappen()` or `DontKnow(why)`. What it
-    doesn't know, or fails to say, is left to `effect`.
+    `reconcile` is called first for a call that was running when its worker was lost. It is a function,
+    async or not, of the call's idempotency key, and optionally of a `ToolContext` and of `arguments`. It
+    changes nothing and returns `Happened(result)`, `DidNotHappen()` or `DontKnow(why)`. If it doesn't know
+    or fails, `effect` decides.
     """
 
     def made(function: Callable[..., Any]) -> FunctionTool[..., Any]:
@@ -190,7 +190,7 @@ def _must_be_usable(
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
             f"tool {name!r}: it yields, but a tool returns;"
-            " use ToolContext.stream_output for what shall be seen earlier"
+            " use ToolContext.stream_output to show output earlier"
         )
     if timeout is not None and not 0 < timeout < math.inf:
         raise ConfigurationError(f"tool {name!r}: timeout must be a number of seconds above 0")

@@ -4,9 +4,9 @@ from app.domain.errors import HoldfastError
 
 
 class ToolFailed(HoldfastError):
-    """Raised by a tool: its call gets this as its error, and the run goes on.
+    """Raised by a tool: its call ends with this error, and the run continues.
 
-    A failure that the same call would meet again isn't worth another try: `may_be_retried=False`.
+    With `may_be_retried=False` the call is not retried, because it would fail again.
     """
 
     def __init__(self, code: str, message: str, *, may_be_retried: bool = True) -> None:

@@ -1,7 +1,7 @@
-"""A tool that shows more than can be saved waits until it has been: an async one where it awaits, and a
-plain function's thread where it shows.
+"""Slows down tools that emit output faster than it can be saved.
 
-Both without the tool's knowing: what it shows while the database is away must not fill the memory.
+An async function waits where it awaits something, and a plain function's thread where it emits. So output
+that can't be saved while the database is away doesn't fill the memory.
 """
 
 import asyncio
@@ -17,14 +17,16 @@ from app.domain.events.event_sizes import size_of
 T = TypeVar("T")
 WaitForCapacity = Callable[[], Awaitable[None]]
 
-OUTPUT_TIME_SHARE = 65_536
-"""Bytes that a thread may show between two looks for room."""
+MAX_UNCHECKED_BYTES = 65_536
+"""Bytes that a thread may emit before it waits for capacity again."""
 POLL_INTERVAL_SECONDS = 0.2
 
 
 @coroutine
-def paced(work: Coroutine[Any, Any, T], room: WaitForCapacity) -> Generator[Any, Any, T]:
-    """Await some work; whenever it has waited for something, it waits for room as well."""
+def paced(
+    work: Coroutine[Any, Any, T], wait_for_capacity: WaitForCapacity
+) -> Generator[Any, Any, T]:
+    """Await some work; after each of its own waits, wait for capacity, too."""
     step: Callable[[], Any] = partial(work.send, None)
     while True:
         try:
@@ -34,42 +36,42 @@ def paced(work: Coroutine[Any, Any, T], room: WaitForCapacity) -> Generator[Any,
             return result
         try:
             yield awaited
-            yield from room().__await__()
-        except BaseException as error:  # noqa: BLE001  it is the work's: a result that is one, or its end
+            yield from wait_for_capacity().__await__()
+        except BaseException as error:  # noqa: BLE001  passed on to the work
             step = partial(work.throw, error)
         else:
             step = partial(work.send, None)
 
 
 class ThreadEmitter:
-    """What threads show on behalf of one call, said on the loop in order."""
+    """Emits events of the threads of one call on the loop, in order."""
 
     def __init__(
         self,
-        say: Callable[[AgentEvent], None],
-        room: WaitForCapacity,
+        emit: Callable[[AgentEvent], None],
+        wait_for_capacity: WaitForCapacity,
         over: threading.Event,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._say = say
-        self._room = room
+        self._emit = emit
+        self._wait_for_capacity = wait_for_capacity
         self._over = over
         self._loop = loop
-        self._unsure = 0
-        """Bytes handed over since there was room; several threads may count at once, roughly."""
+        self._unchecked = 0
+        """Bytes since the last wait; several threads may count at once, so it is approximate."""
 
     def emit(self, event: AgentEvent) -> None:
         if self._over.is_set():
             return
-        self._loop.call_soon_threadsafe(self._say, event)
-        self._unsure += size_of(event)
-        if self._unsure > OUTPUT_TIME_SHARE:
-            self._unsure = 0
-            self._wait_for_room()
+        self._loop.call_soon_threadsafe(self._emit, event)
+        self._unchecked += size_of(event)
+        if self._unchecked > MAX_UNCHECKED_BYTES:
+            self._unchecked = 0
+            self._block_until_capacity()
 
-    def _wait_for_room(self) -> None:
-        """Or for the end of the call: then nobody hears the rest."""
-        waiting = asyncio.run_coroutine_threadsafe(self._until_room(), self._loop)
+    def _block_until_capacity(self) -> None:
+        """Block the thread until there is capacity, or until the call is over."""
+        waiting = asyncio.run_coroutine_threadsafe(self._until_capacity(), self._loop)
         while not self._over.is_set():
             try:
                 waiting.result(POLL_INTERVAL_SECONDS)
@@ -78,5 +80,5 @@ class ThreadEmitter:
             return
         waiting.cancel()
 
-    async def _until_room(self) -> None:
-        await self._room()
+    async def _until_capacity(self) -> None:
+        await self._wait_for_capacity()

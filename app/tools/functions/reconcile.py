@@ -1,4 +1,4 @@
-"""Reconcilers: the functions that say what became of a tool's call when its worker was lost over it."""
+"""Reconcilers: functions that look up whether a call took effect whose worker was lost."""
 
 import asyncio
 import inspect
@@ -17,7 +17,7 @@ from app.tools.functions.results import result_of
 from app.tools.result_limits import MAX_ERROR_CHARACTERS, shortened
 
 TIMEOUT_SECONDS = 30.0
-"""Seconds for an answer, for tools that have no timeout."""
+"""The time-out of a reconciler whose tool has none."""
 ARGUMENTS = "arguments"
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """A function of a call's idempotency key; `context_name` and `arguments` are what else it wants."""
+    """A function of a call's idempotency key, and optionally of its context and its arguments."""
 
     function: Callable[..., Any]
     key_name: str
@@ -42,7 +42,7 @@ class Reconciler:
 
 
 def reconciler_of(tool_name: str, function: Callable[..., Any]) -> Reconciler:
-    """The function with what its parameters ask for; the first one is the key."""
+    """The function with the kinds of its parameters; the first one is the key."""
     if not inspect.isroutine(function):
         raise _unusable(tool_name, "it must be a function")
     parameters = list(inspect.signature(function).parameters.values())
@@ -75,26 +75,28 @@ async def ask_reconciler(
     context: ToolContext,
     max_result_bytes: int,
 ) -> Found:
-    """What the function finds. One that fails or says nothing in time has found nothing, and that is said."""
-    heard = emitting_until_closed(context)
-    patience = descriptor.timeout or TIMEOUT_SECONDS
+    """What the function finds. One that fails or takes too long gives `DontKnow` with the reason."""
+    open_context = emitting_until_closed(context)
+    timeout = descriptor.timeout or TIMEOUT_SECONDS
     try:
-        async with asyncio.timeout(patience) as deadline:
+        async with asyncio.timeout(timeout) as deadline:
             answer = await call(
-                reconciler.function, reconciler.values(arguments, heard), context.wait_for_capacity
+                reconciler.function,
+                reconciler.values(arguments, open_context),
+                context.wait_for_capacity,
             )
     except asyncio.CancelledError:
         if is_being_cancelled():
             raise
         return DontKnow("its tool was asked, and something that it waited for was cancelled")
-    except (Exception, SystemExit) as error:  # noqa: BLE001  whoever wrote it; a person is asked then
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a tool's code
         if deadline.expired():
-            return DontKnow(f"its tool was asked and didn't answer within {patience:g} s")
+            return DontKnow(f"its tool was asked and didn't answer within {timeout:g} s")
         _log.warning("tool %s failed to reconcile", descriptor.name, exc_info=error)
         why = shortened(context.redact(text_of(error)), MAX_ERROR_CHARACTERS)
         return DontKnow(f"its tool was asked and failed: {why}")
     finally:
-        heard.closed.set()
+        open_context.closed.set()
     return _found(descriptor, answer, max_result_bytes)
 
 

@@ -1,4 +1,4 @@
-"""What a function returned, as a result that can be stored, shown and read by a model."""
+"""The return value of a function as a result that can be stored, shown and read by a model."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ from app.tools.schemas.validate import build_validator
 
 
 def result_of(descriptor: ToolDescriptor, returned: Any, max_bytes: int) -> ToolResult:
-    """Whatever a tool returned as its result; what JSON can't hold makes it an error."""
+    """What a tool returned as the call's result. A value that isn't JSON makes it an error."""
     if isinstance(returned, SuspensionRequest):
         return _suspended(descriptor, returned)
     try:
@@ -47,10 +47,10 @@ def _suspended(descriptor: ToolDescriptor, request: SuspensionRequest) -> ToolRe
 def _as_it_is(descriptor: ToolDescriptor, result: ToolResult, max_bytes: int) -> ToolResult:
     message = result.message
     if result.status is ResultStatus.PENDING:
-        asked = result.suspension or SuspensionRequest(
+        request = result.suspension or SuspensionRequest(
             message or f"Tool '{descriptor.name}' suspended: awaiting decision"
         )
-        return _suspended(descriptor, asked)
+        return _suspended(descriptor, request)
     return replace(
         result,
         tool_name=descriptor.name,
@@ -68,7 +68,7 @@ def _json_within(max_bytes: int, value: Any) -> Json:
     if not beginning.is_whole:
         text = data if isinstance(data, str) else compact(data)
         return cut_to_bytes(storable_text(text), max_bytes, is_whole=False)
-    # Made storable here already, so that the model reads now what it would read from the log later.
+    # Made storable here, so that the model reads the same now as later from the log.
     data = storable(data)
     if isinstance(data, str):
         return cut_to_bytes(data, max_bytes)

@@ -28,7 +28,7 @@ class ToolThreads:
         self._started = 0
 
     async def run(self, call: Callable[[], T]) -> T:
-        """The call's outcome; it sees the context variables of whoever waits for it."""
+        """The call's outcome. The call has the context variables of the awaiting task."""
         future: Future[T] = Future()
         self._calls.put((future, partial(copy_context().run, call)))
         self._see_to_a_thread()
@@ -57,11 +57,11 @@ def _settle(future: Future[Any], call: Callable[[], Any]) -> None:
     try:
         outcome = call()
     except StopIteration as error:
-        # asyncio's futures refuse it, and whoever awaits one would wait for ever.
+        # asyncio's futures refuse it, and the awaiting task would never continue.
         wrapped = RuntimeError("the function raised StopIteration")
         wrapped.__cause__ = error
         future.set_exception(wrapped)
-    except BaseException as error:  # noqa: BLE001  it belongs to whoever waits, not to the thread
+    except BaseException as error:  # noqa: BLE001  it is raised in the awaiting task
         future.set_exception(error)
     else:
         future.set_result(outcome)
