@@ -76,7 +76,7 @@ def test_absent_fields_are_left_out_but_a_null_result_is_shown() -> None:
 
 def test_every_event_has_a_type_of_its_own() -> None:
     types = [event.event_type for event in get_args(AgentEvent)]
-    assert len(set(types)) == len(types) == 36
+    assert len(set(types)) == len(types) == 35
     assert set(types) >= COMMAND_EVENTS | DELTA_EVENTS
 
 
