@@ -1,7 +1,10 @@
 """The documents say what there is: settings, events, errors, bounds, guarantees, files and links."""
 
+import ast
+import importlib
 import json
 import re
+import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +18,7 @@ from app.api.schemas.common import MAX_DEPTH, MAX_FIELDS
 from app.api.schemas.inputs import InputsIn
 from app.api.schemas.messages import NewMessage
 from app.bootstrap.agents import known_backends
+from app.cli.environment import variables
 from app.domain.ids import AgentId
 from app.domain.runs.runs import RUN_TRANSITIONS, WaitingReason
 from app.domain.tickets.tickets import TICKET_TRANSITIONS, TicketKind
@@ -31,6 +35,9 @@ from tests.support.documents import ROOT, block_after, page, pages, part
 _PATHS = re.compile(r"\b((?:app|tests|docs|bench|migrations|holdfast)/[\w./-]*\w)")
 _LINKS = re.compile(r"\]\(([^)\s]+)\)")
 _HEADINGS = re.compile(r"^#+ (.+)$", re.M)
+_PARAMETER = re.compile(r"\{\w+\}")
+_CODE = re.compile(r"^```(python|toml)\n(.*?)^```", re.M | re.S)
+_WITHOUT_A_ROUTE = {"not_found", "headers_too_large"}
 _MAX_README_LINES = 150
 
 
@@ -90,6 +97,43 @@ def _leads_somewhere(file: Path, link: str) -> bool:
         re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
         for heading in _HEADINGS.findall(target.read_text())
     }
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r'"([\w/-]+\.md)"', page("zensical.toml")))
+    assert listed == {file.relative_to(DOCS).as_posix() for file in DOCS.rglob("*.md")}
+
+
+def test_every_route_in_the_documents_exists() -> None:
+    document = json.loads(page("tests/snapshots/openapi.json"))
+    routes = {
+        f"{method.upper()} {_PARAMETER.sub('{}', path)}"
+        for path, operations in document["paths"].items()
+        for method in operations
+    }
+    named = _in_backticks(r"((?:GET|POST|PATCH|DELETE) /v1/[^`?\s]*)[^`]*")
+    assert {route for route in named if _PARAMETER.sub("{}", route) not in routes} == set()
+
+
+def test_every_setting_in_the_documents_exists() -> None:
+    named = {name for file in pages() for name in re.findall(r"HOLDFAST_[A-Z_]+", file.read_text())}
+    named -= {"HOLDFAST_RENEW_SNAPSHOTS"}  # of the tests
+    assert named <= {variable.name for variable in variables()}
+
+
+def test_every_refusal_in_the_documents_has_its_status() -> None:
+    """`invalid_request` and others are in the table; `not_found` and the like belong to no route."""
+    written = "\n".join(file.read_text() for file in pages())
+    wrong = {
+        (code, status)
+        for status, code in re.findall(r"\b([45]\d\d) `([a-z_]+)`", written)
+        if code not in _WITHOUT_A_ROUTE and CODES.get(code, (0, ""))[0] != int(status)
+    }
+    assert not wrong
+
+
+def _in_backticks(pattern: str) -> set[str]:
+    return {found for file in pages() for found in re.findall(f"`{pattern}`", file.read_text())}
 
 
 def test_every_guarantee_names_files_and_tests_that_are_there() -> None:
@@ -174,6 +218,18 @@ def test_the_table_of_json_schema_has_every_keyword_that_clients_may_use() -> No
 
 
 # --- snippets that are loaded ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", pages(), ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_every_snippet_is_sound_and_imports_what_is_there(file: Path) -> None:
+    for language, code in _CODE.findall(file.read_text()):
+        if language == "toml":
+            tomllib.loads(code)
+            continue
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, name.name) for name in node.names), node.module
 
 
 def test_the_agents_file_of_the_readme_is_loaded_with_its_tool(
