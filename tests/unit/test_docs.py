@@ -26,6 +26,8 @@ from app.http.error_codes import CODES
 from app.http.limits.body_size import MAX_PATH_LENGTH, MAX_QUERY_LENGTH
 from app.http.limits.connections import MAX_HEAD_BYTES
 from app.http.limits.json_bounds import MAX_NUMBER_LENGTH, MAX_VALUES
+from app.llm.specs import _KEYS as MODEL_KEYS
+from app.llm.specs import _SCRIPTED_KEYS as SCRIPTED_KEYS
 from app.runtime.plugins import Phase
 from app.storage.page_rows import MAX_PAGE_BYTES
 from app.tools.schemas.subset import KEYWORDS
@@ -198,6 +200,12 @@ def _most(request: type[BaseModel], field: str) -> int:
         r'"maxItems": (\d+)', json.dumps(request.model_json_schema()["properties"][field])
     )
     return int(bound)
+
+
+def test_the_table_of_a_models_keys_is_whole() -> None:
+    written = part(AGENTS_FILE, "keys of a model", "end of model keys")
+    named = re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| ([^|]*) \|", written, re.M)))
+    assert sorted(named) == sorted({*MODEL_KEYS, *SCRIPTED_KEYS})
 
 
 def test_the_table_of_an_agents_keys_is_whole() -> None:
