@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.databases import Databases
-from tests.support.documents import Document, document, execute
+from tests.support.documents import Document, block_after, document, execute, in_shell, page
 from tests.support.servers import serving
 
 pytestmark = pytest.mark.anyio
@@ -36,3 +36,22 @@ async def test_the_tutorial_works_step_by_step(postgres: Databases, tmp_path: Pa
     assert set(read.files) == {"agents.toml", "shop_tools.py"}
     assert len(read.commands) == 7
     await follow_page(read, postgres, tmp_path)
+
+
+async def test_a_waiting_run_survives_a_back_up_and_a_restore(
+    postgres: Databases, tmp_path: Path
+) -> None:
+    guide = page("docs/how-to/back-up.md")
+    async with postgres.fresh() as url:
+        async with serving(url) as server, server.client() as client:
+            started = await client.start("demo", "delete /tmp/notes.md")
+            await client.settled(started["run_id"])
+            await in_shell(block_after(guide, "back up"), tmp_path, DATABASE_URL=url)
+    async with postgres.fresh("template1") as url:
+        await in_shell(block_after(guide, "restore"), tmp_path, DATABASE_URL=url)
+        async with serving(url) as server, server.client() as client:
+            waiting = await client.run(started["run_id"])
+            await client.decide(waiting, "approve")
+            done = await client.ended(started["run_id"])
+            assert done["outcome"] == "succeeded"
+            assert await client.log(f"/v1/runs/{started['run_id']}")

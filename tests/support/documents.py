@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from app.embedded_postgres import programs
 from tests.support.commands import HOLDFAST
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +72,19 @@ def _following(text: str, start: int) -> list[str]:
     return shown
 
 
+async def in_shell(script: str, folder: Path, **environment: str) -> None:
+    """Execute commands with the command line and Postgres' programs at hand; all must succeed."""
+    path = f"{HOLDFAST.parent}{os.pathsep}{programs._bin()}{os.pathsep}{os.environ['PATH']}"
+    shell = await asyncio.create_subprocess_exec(
+        *("bash", "-c", f"set -euo pipefail\n{script}"),
+        cwd=folder,
+        env={**os.environ, **environment, "PATH": path},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await _finish(shell)
+    assert shell.returncode == 0, errors.decode()
+
+
 async def execute(commands: list[Commands], base: str, folder: Path) -> list[str]:
     """What each block prints, all in one shell, against the server at `base`."""
     parts = ["set -euo pipefail"]
@@ -84,16 +98,20 @@ async def execute(commands: list[Commands], base: str, folder: Path) -> list[str
         env={**os.environ, "HOLDFAST_URL": base},
         stderr=asyncio.subprocess.PIPE,
     )
+    _, errors = await _finish(shell)
+    printed = _printed(folder)
+    assert shell.returncode == 0, f"{errors.decode()}\n{printed[-1:]}"
+    return printed
+
+
+async def _finish(shell: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            _, errors = await shell.communicate()
+            return await shell.communicate()
     finally:
         if shell.returncode is None:
             shell.kill()
             await shell.wait()
-    printed = _printed(folder)
-    assert shell.returncode == 0, f"{errors.decode()}\n{printed[-1:]}"
-    return printed
 
 
 def _printed(folder: Path) -> list[str]:
