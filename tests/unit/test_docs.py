@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from pydantic import BaseModel
@@ -41,6 +42,8 @@ _PARAMETER = re.compile(r"\{\w+\}")
 _CODE = re.compile(r"^```(python|toml)\n(.*?)^```", re.M | re.S)
 _WITHOUT_A_ROUTE = {"not_found", "headers_too_large"}
 _MAX_README_LINES = 150
+
+S = TypeVar("S", bound=StrEnum)
 
 
 # --- generated pages ------------------------------------------------------------------------------
@@ -157,7 +160,7 @@ def test_the_diagrams_of_states_are_those_of_the_code() -> None:
     _compare("states of a ticket", TICKET_TRANSITIONS)
 
 
-def _compare(mark: str, transitions: Mapping[StrEnum, frozenset[StrEnum]]) -> None:
+def _compare(mark: str, transitions: Mapping[S, frozenset[S]]) -> None:
     """A state may stay as it is, which no diagram shows."""
     drawn = set(re.findall(r"^ +(\w+) --> (\w+)$", block_after(STATES, mark), re.M))
     assert drawn == {
