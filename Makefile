@@ -12,7 +12,7 @@ BENCHING := $(VENV)/.benching-installed
 CLIENTS := tests/system/clients/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-system check chaos mutants bench format clean
+.PHONY: help run test test-system check chaos mutants bench format reference docs clean
 
 help:  ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,8 +46,14 @@ bench: $(BENCHING)  ## Measure this tree against the floor, in one table
 format: $(TESTING)  ## Format, and mend what can be mended
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
+reference: $(TESTING)  ## Write the generated pages of docs/reference from the code
+	@$(BIN)/python -m docs.generate
+
+docs: reference  ## Build the documents into site/
+	@$(BIN)/zensical build --clean --strict
+
 clean:  ## Remove everything that was installed or generated here
-	@rm -rf $(VENV) tests/system/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) site tests/system/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Holdfast needs Python 3.11 or newer: make PYTHON=python3.12 run")'

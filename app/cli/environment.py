@@ -73,7 +73,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 def as_markdown() -> str:
-    """The table of the README."""
+    """The table of the reference."""
     rows = [
         f"| `{one.name}` | {f'`{one.default}`' if one.default else ''} | {one.meaning} |"
         for one in variables()

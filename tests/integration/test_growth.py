@@ -1,22 +1,22 @@
-"""A month of traffic makes the database grow by what the README says, and nothing grows for ever unsaid."""
+"""A month of traffic makes the database grow by what the documents say, and nothing grows for ever unsaid."""
 
 import asyncio
 import re
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from app.clock import SystemClock
 from app.storage.postgres.database import Database, RawPool
 from app.workers.periodic.retention import Retention, RetentionAges
+from tests.support.documents import page, part
 from tests.support.month import DELTAS, MERGED, MESSAGES, day, side_rows
 from tests.support.stored_runs import worker
 from tests.support.voices import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+KEPT = page("docs/explanation/what-is-kept.md")
 DAYS = 30
 THREADS = 3
 RUNS_EACH = 4
@@ -27,8 +27,8 @@ _TABLES = ("threads", "event_heads", "runs", "messages", "events")
 
 
 def growth_as_written() -> dict[str, float]:
-    """What one run adds, by the README's table: thousands of bytes, and rows."""
-    table = README.partition("<!-- growth -->")[2].partition("<!-- end of growth -->")[0]
+    """What one run adds, by the table of the documents: thousands of bytes, and rows."""
+    table = part(KEPT, "growth", "end of growth")
     return {
         name: float(figure)
         for name, figure in re.findall(r"^\| ([^|]+?) \| ([\d.]+)(?: kB)? \|$", table, re.M)

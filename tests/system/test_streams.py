@@ -23,7 +23,7 @@ MANY_WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa " * 60
 TELLING = [name for name in READERS if name != "curl"]
 """Those that tell what they hear as they hear it."""
 HEARTBEAT = 5.0
-"""Seconds; what the README promises, and what a server has that nobody has told otherwise."""
+"""Seconds; what the documents promise, and what a server has that nobody has told otherwise."""
 
 
 @pytest.fixture

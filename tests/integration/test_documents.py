@@ -1,0 +1,22 @@
+"""The SQL of the documents is valid for the tables that there are."""
+
+import re
+
+import pytest
+
+from app.storage.postgres.database import Database
+from tests.support.documents import pages
+
+pytestmark = pytest.mark.anyio
+
+STATEMENTS = [
+    statement
+    for file in pages()
+    for statement in re.findall(r"^```sql\n(.*?)^```", file.read_text(), re.M | re.S)
+]
+
+
+async def test_every_query_of_the_documents_can_be_executed(database: Database) -> None:
+    assert STATEMENTS
+    for statement in STATEMENTS:
+        assert await database.pool.fetch(statement) == []
