@@ -43,6 +43,7 @@ def test_the_code_of_users_imports_the_public_api_only() -> None:
         *ROOT.glob("examples/**/*.py"),
         ROOT / "app/agents/demo/demo_tools.py",
         ROOT / "README.md",
+        *ROOT.glob("docs/**/*.md"),
     ]
     assert len(files) > 6
     for file in files:

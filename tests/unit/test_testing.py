@@ -282,11 +282,11 @@ async def test_the_demo_agent_deletes_a_file_once_a_person_agrees() -> None:
         assert run.response == "It is gone."
 
 
-async def test_the_test_in_the_readme_passes(
+async def test_the_test_in_the_guide_passes(
     agents_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    written = readme.partition("<!-- a test of an agent -->\n```python\n")[2].partition("```")[0]
+    guide = (Path(__file__).parents[2] / "docs/how-to/test-your-agents.md").read_text()
+    written = guide.partition("<!-- a test of an agent -->\n```python\n")[2].partition("```")[0]
     assert "run_agent" in written
     monkeypatch.chdir(agents_file.parent)
     names: dict[str, Any] = {}
