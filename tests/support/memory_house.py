@@ -21,6 +21,7 @@ from app.domain.events.command_events import (
 from app.domain.events.run_events import RunStart
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.principals import DEFAULT_TENANT
+from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.identity import run_identity
 from app.domain.runs.runs import (
     Created,
@@ -43,7 +44,6 @@ from app.runtime.cancellation import Interruption
 from app.runtime.ended.idle_end import IdleRun, end_idle_run
 from app.runtime.endings import Ending, HandedOver, fail
 from app.runtime.loop import advance
-from app.workers.execution_context import ClaimedRun
 from tests.support.memory_rows import MemoryRows
 from tests.support.memory_voice import MemoryEmitter
 from tests.support.thread_rows import SUBJECT, borders_of

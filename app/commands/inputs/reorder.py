@@ -1,8 +1,8 @@
-"""Reorder: what waits for the runs of a thread is read in another order.
+"""Reorder: change the order in which a thread's runs read pending messages.
 
-Those that are named share out among themselves the places that they have; the others stay. What one run
-reads it reads together, so that to move a message before that of another run means to move the run, all
-of whose messages have to come along. The run that occupies the thread is always the first to read.
+The named messages exchange their positions; the others keep theirs. A run reads all its messages together:
+moving a message before one of another run moves its run, so all messages of that run must be named. The
+open run always reads first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ async def reorder(
     *,
     once: IdempotentCommand[Sequence[Input]] | None = None,
 ) -> Sequence[Input]:
-    """All that waits, in its new order; or refuse and change nothing."""
+    """Returns all pending messages in their new order, or refuses and changes nothing."""
     principal.require(Scope.RUNS_WRITE)
     named = [seen.input_id for seen in wanted]
     if len(set(named)) < len(named):
@@ -61,26 +61,26 @@ async def reorder(
         for each in reordered:
             if each.id in moved:
                 await pending_inputs.move(connection, tenant, each)
-        await _tell(transaction, principal, thread_id, reordered, moved)
+        await _emit_reordered(transaction, principal, thread_id, reordered, moved)
         await keep_answer(connection, principal, once, reordered)
     return reordered
 
 
 def _places(after: Sequence[Input], before: Mapping[RunId, int]) -> dict[RunId, int]:
-    """Where each run that reads something stands in line from now on: on one of the same places."""
+    """The new queue position of each queued run that has messages; the set of positions is the same."""
     order = runs_in_order(after)
     if order is None or any(run_id not in before for run_id in order[1:]):
         raise Invalid(
             "order_impossible",
-            "The messages of one run are read together, and those of the run that occupies the thread "
-            "before all others. Name all the messages of a run that is to be moved.",
+            "The messages of one run are read together, and those of the open run before all others. Name "
+            "all messages of a run that you move.",
         )
-    in_line = [run_id for run_id in order if run_id in before]
-    return dict(zip(in_line, sorted(before[run_id] for run_id in in_line), strict=True))
+    queued = [run_id for run_id in order if run_id in before]
+    return dict(zip(queued, sorted(before[run_id] for run_id in queued), strict=True))
 
 
 def _with_positions(after: Sequence[Input]) -> list[Input]:
-    """Each run's messages in their new order on the positions that they have had."""
+    """Assign each run's old positions to its messages in their new order."""
     free: dict[RunId, list[int]] = {}
     for each in after:
         free.setdefault(each.run_id, []).append(each.position)
@@ -88,16 +88,16 @@ def _with_positions(after: Sequence[Input]) -> list[Input]:
     return [replace(each, position=next(rising[each.run_id])) for each in after]
 
 
-async def _tell(
+async def _emit_reordered(
     transaction: Transaction,
     principal: Principal,
     thread_id: ThreadId,
     reordered: Sequence[Input],
     moved: set[InputId],
 ) -> None:
-    """Each run whose messages have moved says how they stand now."""
-    in_line = await thread_queue.queued_runs(transaction.connection, principal.tenant, thread_id)
-    positions = {run_id: place for place, (run_id, _) in enumerate(in_line, 1)}
+    """Emit the new order for each run whose messages have moved."""
+    queued = await thread_queue.queued_runs(transaction.connection, principal.tenant, thread_id)
+    positions = {run_id: place for place, (run_id, _) in enumerate(queued, 1)}
     for run_id in dict.fromkeys(each.run_id for each in reordered if each.id in moved):
         ids = [str(each.id) for each in reordered if each.run_id == run_id]
         event = InputsReordered(ids, positions.get(run_id, 0))

@@ -1,7 +1,7 @@
-"""Cancel: a durable wish, and at once its fulfilment where nobody executes the run.
+"""Cancel: a durable request on the run's row. A run that no worker executes ends in the same commit.
 
-An executing run's owner hears of the wish (and finds it with its next heartbeat anyway); a lost
-owner's run is found by the sweeper, and whoever claims it ends it.
+A hint interrupts the owner of an executing run; without it, the owner's next heartbeat reads the request.
+The sweeper enqueues the run of a dead owner, and the worker that claims it ends it.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class CancelAnswer:
 
 @dataclass(frozen=True, slots=True)
 class InterruptedRun:
-    """A run that was wished away while somebody executes it, who should hear of that."""
+    """An executing run whose cancel was requested: its owner should get a hint."""
 
     run_id: RunId
     reason: str | None
@@ -43,7 +43,7 @@ async def cancel(
     reason: str | None,
     once: IdempotentCommand[CancelAnswer] | None = None,
 ) -> CancelAnswer:
-    """Wish for a run's end; settled when it has ended, now or before."""
+    """Request a run's cancel. The answer is settled if the run has ended, now or before."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection

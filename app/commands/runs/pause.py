@@ -49,7 +49,7 @@ class PauseAnswer:
 class Unpaused:
     run: RunRecord
     to_claim: RunKey | None = None
-    """The run, when it can execute and no delivery says so."""
+    """The run, if it can execute and no delivery was enqueued."""
 
 
 async def pause(

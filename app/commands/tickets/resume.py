@@ -1,7 +1,7 @@
-"""Resume: a decision in two words, resume or cancel, said in the words that its ticket takes.
+"""Translate the two actions of a resume request, `resume` and `cancel`, into the ticket's decision.
 
-What `resume` means depends on what the ticket is for: the call is run, or run with what is given, or
-what is given is its result. A ticket's kind never changes, so it is looked up before any lock.
+Depending on the ticket, `resume` executes the call, executes it with the payload as arguments, or makes the
+payload its result. A ticket's kind never changes, so it is read without a lock.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class ResumeRequest:
 async def as_decision(
     ctx: ServiceContext, principal: Principal, run_id: RunId, request: ResumeRequest
 ) -> DecisionRequest:
-    """The decision that is meant."""
+    """The decision that a resume request stands for."""
     principal.require(Scope.DECISIONS_WRITE)
     async with ctx.database.reading() as connection:
         if await runs.get(connection, principal.tenant, run_id) is None:
@@ -58,13 +58,13 @@ async def as_decision(
 
 
 async def run_to_resume(ctx: ServiceContext, principal: Principal, thread_id: ThreadId) -> RunId:
-    """The run that occupies a thread, or was the last to: a repetition may come after its end."""
+    """The thread's open run, else its latest one: a repetition may arrive after the run's end."""
     principal.require(Scope.DECISIONS_WRITE)
     async with ctx.database.reading() as connection:
         thread = await found_thread(connection, principal.tenant, thread_id)
     run_id = thread.open_run_id or thread.latest_run_id
     if run_id is None:
-        raise NotFound("ticket_not_found", "This thread has no run, and so no ticket.")
+        raise NotFound("ticket_not_found", "This thread has no run, so it has no ticket.")
     return run_id
 
 
