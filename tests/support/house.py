@@ -252,7 +252,7 @@ class Replica:
             self.queue.work(),
         ]
         self._tasks = [tasks.create_task(one) for one in work]
-        await asyncio.wait_for(self.relay.hears.wait(), PATIENCE)
+        await asyncio.wait_for(self.relay.connected.wait(), PATIENCE)
 
     async def stop(self) -> None:
         """As on SIGTERM: what executes is handed over."""
