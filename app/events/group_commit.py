@@ -28,6 +28,7 @@ from app.storage.events import batched_append
 from app.storage.events.batched_append import Flush
 from app.storage.events.event_log import EventEntry, entry
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
+from app.storage.postgres.retrying import retry_while_unavailable
 
 LOCKED_RETRY_SECONDS = 0.005
 STEP_START_DELAY_SECONDS = 0.02
@@ -197,12 +198,10 @@ class GroupCommit:
                 await sleep(UNAVAILABLE_RETRY_SECONDS)
 
     async def _still_owned(self, flushes: Sequence[Flush], indexes: Sequence[int]) -> set[int]:
-        while True:
-            try:
-                held = await batched_append.still_owned(self._pool, flushes)
-                return {indexes[position] for position in held}
-            except DATABASE_UNAVAILABLE:
-                await sleep(UNAVAILABLE_RETRY_SECONDS)
+        held = await retry_while_unavailable(
+            lambda: batched_append.still_owned(self._pool, flushes)
+        )
+        return {indexes[position] for position in held}
 
     def _publish(self, flush: Flush, first_seq: int, at: datetime) -> None:
         self._publisher.publish(
@@ -309,11 +308,9 @@ class GroupCommit:
             (save.checkpoint.tenant, save.checkpoint.thread_id, save.checkpoint.run_id)
             for save in saves
         ]
-        while True:
-            try:
-                return await batched_append.find_committed(self._pool, keys, at)
-            except DATABASE_UNAVAILABLE:
-                await sleep(UNAVAILABLE_RETRY_SECONDS)
+        return await retry_while_unavailable(
+            lambda: batched_append.find_committed(self._pool, keys, at)
+        )
 
     def _saved(self, save: _Save, written: CheckpointWritten, at: datetime) -> None:
         journal = save.journal

@@ -31,6 +31,7 @@ from app.storage.queue.deliveries import (
     queue_queries,
 )
 from app.storage.runs.runs import RunKey
+from app.workers.periodic.loop import wait_for_next
 
 BATCH_SIZE = 5
 RESTART_INTERVAL_SECONDS = 0.5
@@ -86,8 +87,7 @@ class DeliveryQueue:
                 await self._work_until_broken()
             except* RESTARTABLE_ERRORS as errors:
                 log.debug("queue_restarted", errors=[repr(e)[:200] for e in errors.exceptions])
-            if not self._stopping.is_set():
-                await self._wait_before_restart()
+            await wait_for_next(self._stopping, RESTART_INTERVAL_SECONDS)
 
     def stop(self) -> None:
         """Take no more deliveries. Those in a handler are completed if the database answers in time."""
@@ -156,13 +156,6 @@ class DeliveryQueue:
     def _job_info(self, job: Job) -> JobInfo:
         waited = datetime.now(UTC) - job.execute_after  # noqa: TID251  the queue's own clock
         return JobInfo(polls=job.attempts, is_late=waited > self._lost_after)
-
-    async def _wait_before_restart(self) -> None:
-        try:
-            async with asyncio.timeout(RESTART_INTERVAL_SECONDS):
-                await self._stopping.wait()
-        except TimeoutError:
-            return
 
 
 async def _retry_unless_done(handling: Awaitable[DeliveryResult]) -> None:

@@ -46,6 +46,7 @@ from app.workers.execution_context import ExecutionContext
 from app.workers.liveness.poison_guard import MAX_LOSSES
 from app.workers.load_run import load_remote, load_run
 from app.workers.missing_agent_versions import wait_for_version
+from app.workers.periodic.loop import wait_for_next
 
 UNEXPECTED_ERROR = "Something broke on our side; the logs say what."
 RELEASE_INTERVAL_SECONDS = 1.0
@@ -259,12 +260,8 @@ class Execution:
                 return
             except DATABASE_UNAVAILABLE:
                 log.debug("run_not_released")
-            try:
-                async with asyncio.timeout(RELEASE_INTERVAL_SECONDS):
-                    await self.stopping.wait()
-                    return
-            except TimeoutError:
-                continue
+            if not await wait_for_next(self.stopping, RELEASE_INTERVAL_SECONDS):
+                return
 
     async def _release(self, *, failed: bool) -> None:
         """Clear the run's owner and enqueue a delivery, if this attempt still owns the run."""

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app import telemetry
-from app.clock import sleep
 from app.domain.children.background_tasks import CANCELLED, Task, TaskStatus
-from app.domain.errors import DatabaseUnavailable, OwnershipLost
+from app.domain.errors import OwnershipLost
 from app.domain.events.command_events import InputDelivered
 from app.domain.ids import TaskId
 from app.domain.runs.runs import RunRecord, RunStatus
@@ -14,10 +13,9 @@ from app.domain.threads.messages import LoggedMessage
 from app.events.transaction import EventTransactions
 from app.storage.children import background_tasks, child_runs
 from app.storage.postgres.database import Connection, Database
+from app.storage.postgres.retrying import retry_while_unavailable
 from app.storage.runs import runs
 from app.storage.threads import inputs
-
-RETRY_INTERVAL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +29,26 @@ class RunInbox:
     async def enter_log(self, next_seq: int) -> Sequence[LoggedMessage]:
         """Move unread inputs into the message log. Retries during an outage: a commit of unknown outcome
         may have moved some of them already."""
+        return await retry_while_unavailable(lambda: self._enter_log(next_seq))
+
+    async def _enter_log(self, next_seq: int) -> Sequence[LoggedMessage]:
         record = self.record
-        while True:
-            try:
-                async with self.outgoing.transaction() as transaction:
-                    entered = await inputs.enter_log(
-                        transaction.connection,
-                        record.tenant,
-                        record.thread_id,
-                        record.id,
-                        record.attempt,
-                        next_seq,
-                        transaction.now,
-                    )
-                    if entered is None:
-                        raise OwnershipLost(record.id)
-                    for input_id, at in entered.delivered:
-                        event = InputDelivered(input_id, at.message.id, at.seq)
-                        transaction.emit(record.tenant, record.thread_id, record.id, event)
-                return entered.log
-            except DatabaseUnavailable:
-                await sleep(RETRY_INTERVAL_SECONDS)
+        async with self.outgoing.transaction() as transaction:
+            entered = await inputs.enter_log(
+                transaction.connection,
+                record.tenant,
+                record.thread_id,
+                record.id,
+                record.attempt,
+                next_seq,
+                transaction.now,
+            )
+            if entered is None:
+                raise OwnershipLost(record.id)
+            for input_id, at in entered.delivered:
+                event = InputDelivered(input_id, at.message.id, at.seq)
+                transaction.emit(record.tenant, record.thread_id, record.id, event)
+        return entered.log
 
     async def cancel(self, task_id: TaskId) -> TaskStatus | None:
         """Cancel a task of this run. The call that asked for it reports the end, so no other report is

@@ -9,19 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from app.clock import sleep
-from app.domain.errors import DatabaseUnavailable
 from app.domain.ids import AgentId, CallId
 from app.domain.rules.rules import Rule
 from app.domain.runs.runs import RunRecord
 from app.domain.tickets.tickets import Ticket
 from app.domain.tools.crash_evidence import CrashEvidence
 from app.storage.postgres.database import Connection
+from app.storage.postgres.retrying import retry_while_unavailable
 from app.storage.runs import crash_evidence
 from app.storage.tickets import rules, tickets
 from app.workers.execution_context import ExecutionContext
-
-RETRY_INTERVAL_SECONDS = 0.25
 
 T = TypeVar("T")
 
@@ -90,9 +87,8 @@ class StoredCrashEvidence:
 async def _read_with_retries(
     context: ExecutionContext, read: Callable[[Connection], Awaitable[T]]
 ) -> T:
-    while True:
-        try:
-            async with context.database.reading() as connection:
-                return await read(connection)
-        except DatabaseUnavailable:
-            await sleep(RETRY_INTERVAL_SECONDS)
+    async def read_once() -> T:
+        async with context.database.reading() as connection:
+            return await read(connection)
+
+    return await retry_while_unavailable(read_once)

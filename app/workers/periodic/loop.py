@@ -27,7 +27,7 @@ async def run_periodically(
 
 
 async def wait_for_next(stopping: asyncio.Event, interval: float) -> bool:
-    """Wait for the next turn; False when the process stops instead."""
+    """Wait for `interval` seconds; False if `stopping` is set before."""
     try:
         async with asyncio.timeout(interval):
             await stopping.wait()
