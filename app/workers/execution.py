@@ -71,7 +71,7 @@ class Execution:
         return self.claimed.record
 
     async def run(self) -> None:
-        """Advance the run; never raises but for cancellation."""
+        """Advance the run; raises nothing but cancellation."""
         record = self.record
         structlog.contextvars.bind_contextvars(
             run_id=record.id, thread_id=record.thread_id, tenant=record.tenant
@@ -84,7 +84,9 @@ class Execution:
                 log.warning("ownership_lost", attempt=record.attempt)
                 await self._release_with_retries(failed=True)
             except DATABASE_UNAVAILABLE as error:
-                log.warning("execution_broken_off", attempt=record.attempt, error=repr(error))
+                log.warning(
+                    "execution_interrupted_by_outage", attempt=record.attempt, error=repr(error)
+                )
                 await self._release_with_retries(failed=False)
             except Exception:
                 log.exception("execution_failed", attempt=record.attempt)

@@ -162,7 +162,7 @@ async def test_a_run_that_could_not_be_loaded_is_let_go_and_no_loss(way: Forward
         said = await run.finished()
         assert said[-1]["result"]["response"] == "Hello"
         assert (await run.now()).losses == 0
-        assert {"execution_broken_off"} <= {entry["event"] for entry in logs}
+        assert {"execution_interrupted_by_outage"} <= {entry["event"] for entry in logs}
 
 
 async def test_a_process_that_ends_does_not_wait_for_it(way: Forwarder) -> None:

@@ -157,7 +157,7 @@ async def enqueue(
     if thread.queue_length >= ctx.limits.queue_per_thread:
         raise TooMany(
             "queue_full",
-            f"{thread.queue_length} runs queue for this thread already; try again when some are done.",
+            f"{thread.queue_length} runs queue for this thread already. Retry when some are done.",
         )
     events_from = await event_log.next_seq(connection, run.tenant, run.thread_id)
     position = thread.queue_length + 1 if occupied else 0

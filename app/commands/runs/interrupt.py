@@ -1,7 +1,7 @@
 """Interrupt: cancel a thread's open run because a new run was started in its place.
 
 The new run is enqueued before the cancel is requested: the end of an idle open run, in the same commit,
-admits the next queued run. With a rollback, the commit that ends the open run, for whatever reason, also
+admits the next queued run. With a rollback, the commit that ends the open run, for any reason, also
 removes its messages from the conversation.
 """
 

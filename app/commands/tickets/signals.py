@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSignal:
-    """A signal as it is asked for."""
+    """A signal as the client sent it."""
 
     id: str
     name: str
@@ -107,7 +107,7 @@ async def _stored(ctx: ServiceContext, signal: Signal) -> StoredSignal:
 
 
 async def _store(connection: Connection, signal: Signal, kept_for: float) -> bool:
-    """Store the signal with the tickets that it is for; False when another one has its id."""
+    """Store the signal with the tickets that it answers; False if another signal has its id."""
     waiting = await signals.waiting_for(connection, signal.tenant, signal.name, signal.key)
     met = await _met(signal, waiting)
     fits = any(each.outcome is SignalOutcome.PENDING for each in met)

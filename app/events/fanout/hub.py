@@ -16,8 +16,8 @@ from app.events.sse_encoding import EventBatch, Frame
 
 ThreadKey: TypeAlias = tuple[Tenant, ThreadId]
 
-MAX_BACKLOG_FRAMES = 1_000_000
-"""Bytes that may wait for one subscriber before it has to read them from the log."""
+MAX_BACKLOG_BYTES = 1_000_000
+"""Unread bytes of one subscriber above which its queue is dropped and it has to read the log."""
 
 
 class Subscription:
@@ -34,7 +34,7 @@ class Subscription:
 
     def push(self, frames: Sequence[Frame]) -> None:
         self._bytes += sum(len(frame.data) for frame in frames)
-        if self._bytes > MAX_BACKLOG_FRAMES:
+        if self._bytes > MAX_BACKLOG_BYTES:
             self.mark_missed()
             return
         self._frames.extend(frames)

@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """What every task works with."""
+    """What every execution of a task works with; built once by the composition root."""
 
     database: Database
     outgoing: EventTransactions

@@ -42,7 +42,7 @@ class Sweeper:
         self._stopping = asyncio.Event()
 
     async def run_once(self) -> int:
-        """Enqueue every run and task that has lost its worker, its delivery or its reason to wait."""
+        """Enqueue runs and tasks without worker or delivery, runs that can resume, and lost follow-ups."""
         timeout = self._heartbeat_timeout + self._outage_allowance.seconds()
         async with self._database.transaction() as connection:
             if not await runs.may_sweep(connection):
