@@ -13,7 +13,7 @@ from app.events.fanout.hub import Hub
 from app.events.transaction import EventTransactions, Publisher
 from app.storage.postgres.database import Database
 
-AnnounceCancel: TypeAlias = Callable[[Tenant, RunId, str | None], Awaitable[None]]
+SendCancelHint: TypeAlias = Callable[[Tenant, RunId, str | None], Awaitable[None]]
 """Sends a hint to the run's owner that its cancel was requested."""
 
 
@@ -36,7 +36,7 @@ class ServiceContext:
     clock: Clock
     agents: AgentRegistry
     limits: ServiceLimits
-    announce_cancel: AnnounceCancel
+    send_cancel_hint: SendCancelHint
     heartbeat_timeout: float
     backends: Backends = field(default_factory=lambda: Backends({}, {}))
     inbox_poll: float = 2.0

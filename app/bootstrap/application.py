@@ -114,7 +114,7 @@ async def _build(
             message_bytes=settings.max_message_bytes,
             signal_seconds=settings.signal_retention,
         ),
-        announce_cancel=CancelHints(relay).send,
+        send_cancel_hint=CancelHints(relay).send,
         heartbeat_timeout=settings.heartbeat_timeout,
         backends=backends,
         inbox_poll=settings.log_poll,

@@ -220,7 +220,7 @@ def _reasons(facts: _Facts) -> Iterator[ExplainReason]:
         yield ExplainReason(ReasonCode.PAUSED, _pause_text(facts.run, facts.run.pause))
     if facts.run.cancel_requested_at is not None:
         what_next = (
-            "No worker executes it, so a second cancel ends it at once."
+            "No worker executes it: cancel it again to end it at once."
             if isinstance(state, Waiting) and not facts.can_resume
             else "The worker that executes it ends it at the next safe point."
         )

@@ -180,7 +180,7 @@ async def test_an_end_that_cannot_be_told_is_an_error_to_its_parent(
         await until_given_up(house, tell)
         [(code, text)] = await said_of(run)
         assert code is ReasonCode.ERRAND_GIVEN_UP
-        assert f"GET /v1/runs/{child.id} says what came of it" in text
+        assert f"GET /v1/runs/{child.id} shows its result" in text
     async with replica(database_url, catalog, script) as other:
         run = other.same(run)
         await run.ended()

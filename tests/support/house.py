@@ -182,7 +182,7 @@ class Replica:
             clock=clock,
             agents=self.registry,
             limits=ServiceLimits(),
-            announce_cancel=CancelHints(self.relay).send,
+            send_cancel_hint=CancelHints(self.relay).send,
             heartbeat_timeout=PATIENCE,
             backends=backends,
         )

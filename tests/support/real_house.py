@@ -122,7 +122,7 @@ class RealHouse:
             clock=clock,
             agents=registry,
             limits=ServiceLimits(),
-            announce_cancel=self._announce_nothing,
+            send_cancel_hint=self._announce_nothing,
             heartbeat_timeout=_PATIENCE,
         )
 

@@ -123,7 +123,7 @@ async def send_input(
                 ctx, principal, transaction, thread_id, request, deliver=deliver
             )
         await keep_answer(connection, principal, once, accepted)
-    await announce_cancel(ctx, principal, accepted.interrupted)
+    await announce_cancel(ctx, accepted.interrupted)
     return accepted
 
 

@@ -10,7 +10,7 @@ from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
 from app.commands.runs.end_idle import end_idle
 from app.context import ServiceContext
 from app.domain.events.command_events import CancelRequested
-from app.domain.ids import RunId
+from app.domain.ids import RunId, Tenant
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.runs.terminations import Cancelled
@@ -31,6 +31,7 @@ class CancelAnswer:
 class InterruptedRun:
     """An executing run whose cancel was requested: its owner should get a hint."""
 
+    tenant: Tenant
     run_id: RunId
     reason: str | None
 
@@ -65,16 +66,14 @@ async def cancel(
             raise run_not_found(run_id)
         answer = CancelAnswer(after, after.is_done)
         await keep_answer(connection, principal, once, answer)
-    await announce_cancel(ctx, principal, interrupted)
+    await announce_cancel(ctx, interrupted)
     return answer
 
 
-async def announce_cancel(
-    ctx: ServiceContext, principal: Principal, interrupted: InterruptedRun | None
-) -> None:
+async def announce_cancel(ctx: ServiceContext, interrupted: InterruptedRun | None) -> None:
     """Interrupt the run's owner now; without this it reads the request with its next heartbeat."""
     if interrupted is not None:
-        await ctx.announce_cancel(principal.tenant, interrupted.run_id, interrupted.reason)
+        await ctx.send_cancel_hint(interrupted.tenant, interrupted.run_id, interrupted.reason)
 
 
 async def request_cancel(
@@ -91,6 +90,6 @@ async def request_cancel(
         requested = CancelRequested(by, reason)
         transaction.emit(record.tenant, record.thread_id, record.id, requested)
     if record.status is RunStatus.RUNNING:
-        return InterruptedRun(record.id, reason)
+        return InterruptedRun(record.tenant, record.id, reason)
     await end_idle(transaction, thread, record, Cancelled(reason))
     return None

@@ -74,7 +74,7 @@ async def start_run(
         if accepted is None:
             raise RuntimeError(f"run {request.run_id} is taken and can't be found")
         await keep_answer(connection, principal, once, accepted.record)
-    await announce_cancel(ctx, principal, accepted.interrupted)
+    await announce_cancel(ctx, accepted.interrupted)
     if accepted.is_new:
         telemetry.runs_started.labels(accepted.record.agent_id).inc()
     return StartedRun(accepted.record, to_claim=accepted.to_claim)

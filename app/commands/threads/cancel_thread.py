@@ -57,5 +57,5 @@ async def cancel_thread(
         answer = ThreadCancelAnswer(thread_id, tuple(run for run in after if run is not None))
         await keep_answer(connection, principal, once, answer)
     for interruption in interrupted:
-        await announce_cancel(ctx, principal, interruption)
+        await announce_cancel(ctx, interruption)
     return answer

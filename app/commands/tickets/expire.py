@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from app.commands.runs.cancel import request_cancel
+from app.commands.runs.cancel import announce_cancel, request_cancel
 from app.context import ServiceContext
 from app.domain.events.command_events import TicketExpired, TicketReminder
 from app.domain.ids import RunId, Tenant, ThreadId
@@ -86,8 +86,7 @@ async def _expire_of_run(
         ):
             key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
             await deliveries.enqueue(connection, key)
-    if interrupted is not None:
-        await ctx.announce_cancel(tenant, run_id, interrupted.reason)
+    await announce_cancel(ctx, interrupted)
     return ExpiryCounts(len(expired), len(reminded))
 
 
