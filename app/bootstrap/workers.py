@@ -18,6 +18,7 @@ from app.workers.heartbeat import Heartbeat
 from app.workers.liveness.loop_watchdog import LoopWatchdog
 from app.workers.liveness.outage_allowance import OutageAllowance
 from app.workers.liveness.poison_guard import PoisonGuard
+from app.workers.liveness.running_clock import RunningClock
 from app.workers.periodic.remote_polling import RemotePolling
 from app.workers.periodic.retention import Retention, RetentionAges
 from app.workers.periodic.sweeper import Sweeper
@@ -31,6 +32,7 @@ class Workers:
 
     worker: Worker
     tasks: TaskWorker
+    running_clock: RunningClock
     heartbeat: Heartbeat
     watchdog: LoopWatchdog
     queue: DeliveryQueue
@@ -41,6 +43,7 @@ class Workers:
 
     async def start(self, background: BackgroundTasks) -> None:
         """Start each part; the first heartbeat is written before a run can be claimed."""
+        background.start(self.running_clock.run())
         await self.heartbeat.beat()
         background.start(self.heartbeat.run())
         for job in self.periodic:
@@ -86,12 +89,14 @@ def build_workers(
         slots=settings.task_concurrency,
         heartbeat_timeout=settings.heartbeat_timeout,
     )
-    outage_allowance = OutageAllowance(
-        asyncio.get_running_loop().time, remembered=settings.heartbeat_timeout
+    running_clock = RunningClock(
+        asyncio.get_running_loop().time, interval=settings.heartbeat_interval / 2
     )
+    outage_allowance = OutageAllowance(running_clock.seconds, remembered=settings.heartbeat_timeout)
     return Workers(
         worker=worker,
         tasks=tasks,
+        running_clock=running_clock,
         heartbeat=Heartbeat(
             database,
             worker,
@@ -105,6 +110,7 @@ def build_workers(
             database,
             worker_id,
             interval=settings.heartbeat_interval,
+            heartbeat_timeout=settings.heartbeat_timeout,
             blocked_timeout=settings.blocked_timeout,
         ),
         queue=DeliveryQueue(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
+from functools import partial
 
 import structlog
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgPoolDriver
@@ -32,6 +33,7 @@ from app.storage.queue.deliveries import (
 )
 from app.storage.runs.runs import RunKey
 from app.workers.periodic.loop import wait_for_next
+from app.workers.queue_writes import OutageTolerantQueries
 
 BATCH_SIZE = 5
 RESTART_INTERVAL_SECONDS = 0.5
@@ -103,7 +105,12 @@ class DeliveryQueue:
 
     async def _work_until_broken(self) -> None:
         async with self._database.queue_pool() as self._pool:
-            manager = QueueManager(queue_queries(AsyncpgPoolDriver(self._pool)))
+            queries = partial(
+                OutageTolerantQueries,
+                lost_after=self._lost_after.total_seconds(),
+                stopping=self._stopping,
+            )
+            manager = QueueManager(queue_queries(AsyncpgPoolDriver(self._pool), queries))
             manager.entrypoint(ENTRYPOINT, accepts_context=False)(self._received)
             manager.entrypoint(TASK_ENTRYPOINT, accepts_context=False)(self._received_task)
             manager.entrypoint(FOLLOWUP_ENTRYPOINT, accepts_context=False)(self._received_followup)
@@ -123,10 +130,10 @@ class DeliveryQueue:
         due_at = meant_for(job.payload) or job.created
         delay = (datetime.now(UTC) - due_at).total_seconds()  # noqa: TID251  the queue's own clock
         telemetry.queue_delay.observe(max(0.0, delay))
-        await _retry_unless_done(self._handle_run(delivered(job.payload), str(job.id)))
+        await _retry_unless_done(job, self._handle_run(delivered(job.payload), str(job.id)))
 
     async def _received_task(self, job: Job) -> None:
-        await _retry_unless_done(self._handle_task(delivered_task(job.payload)))
+        await _retry_unless_done(job, self._handle_task(delivered_task(job.payload)))
 
     async def _received_followup(self, job: Job) -> None:
         """Run a follow-up. One that has to wait goes back into the queue, so it blocks no other."""
@@ -135,9 +142,7 @@ class DeliveryQueue:
                 delivered_followup(job.payload), self._job_info(job)
             )
         except DATABASE_UNAVAILABLE as error:
-            raise _retry_after(
-                REDELIVERY_SECONDS, f"database away: {reason_of(error).value}"
-            ) from error
+            raise _retry_after_outage(job, error) from error
         if retry_after is not None:
             raise _retry_after(retry_after.seconds, "not done yet")
 
@@ -146,9 +151,7 @@ class DeliveryQueue:
         try:
             await self._handle_signal_job(delivered_signal_job(job.payload))
         except DATABASE_UNAVAILABLE as error:
-            raise _retry_after(
-                REDELIVERY_SECONDS, f"database away: {reason_of(error).value}"
-            ) from error
+            raise _retry_after_outage(job, error) from error
         except Exception as error:
             log.exception("signal_job_failed", tries=job.attempts + 1)
             raise _retry_after(retry_delay(job.attempts + 1), "failed") from error
@@ -158,15 +161,20 @@ class DeliveryQueue:
         return JobInfo(polls=job.attempts, is_late=waited > self._lost_after)
 
 
-async def _retry_unless_done(handling: Awaitable[DeliveryResult]) -> None:
+async def _retry_unless_done(job: Job, handling: Awaitable[DeliveryResult]) -> None:
     """Retry a delivery that was not handled: pgqueuer drops a job whose handler raises."""
     try:
         if await handling is DeliveryResult.DONE:
             return
-        reason = "no free slot"
     except DATABASE_UNAVAILABLE as error:
-        reason = f"database away: {reason_of(error).value}"
-    raise _retry_after(REDELIVERY_SECONDS, reason)
+        raise _retry_after_outage(job, error) from error
+    raise _retry_after(REDELIVERY_SECONDS, "no free slot")
+
+
+def _retry_after_outage(job: Job, error: Exception) -> RetryRequested:
+    reason = reason_of(error).value
+    log.warning("delivery_postponed", kind=job.entrypoint, reason=reason, tries=job.attempts + 1)
+    return _retry_after(REDELIVERY_SECONDS, f"database away: {reason}")
 
 
 def _retry_after(seconds: float, reason: str) -> RetryRequested:

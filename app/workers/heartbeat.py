@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from collections.abc import Sequence
 
 import structlog
 
@@ -52,8 +53,8 @@ class Heartbeat:
     async def beat(self) -> None:
         """Write one heartbeat, with a time-out that leaves time for another; interrupt cancelled runs.
 
-        A run that this worker owns and doesn't execute was claimed by a commit whose reply was lost. The
-        second heartbeat that sees it releases it: no other worker claims it while this process lives.
+        The other checks have a time-out of their own: a row that another transaction has locked must not
+        delay the next heartbeat.
         """
         async with self._heartbeat_lock:
             if self._stopping.is_set():
@@ -74,6 +75,19 @@ class Heartbeat:
                 self._worker.record_progress(run.key)
             if run.cancel_requested:
                 self._worker.cancel(run.key.tenant, run.key.run_id, run.reason)
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._release_strays(owned)
+                await self._tasks.check_owned()
+        except DATABASE_UNAVAILABLE as error:
+            log.debug("owned_work_not_checked", reason=reason_of(error).value)
+
+    async def _release_strays(self, owned: Sequence[workers.OwnedRun]) -> None:
+        """Release runs that this worker owns and doesn't execute: the reply to their claim was lost.
+
+        The second heartbeat that sees such a run releases it: no other worker claims it while this process
+        lives.
+        """
         strays = {run.key for run in owned if not self._worker.executes(run.key)}
         for key in strays & self._strays:
             log.warning("stray_run_released", run_id=key.run_id, attempt=key.attempt)
@@ -81,7 +95,6 @@ class Heartbeat:
                 if await runs.release(connection, key.tenant, key.run_id, key.attempt, failed=True):
                     await deliveries.enqueue(connection, key)
         self._strays = strays
-        await self._tasks.check_owned()
 
     async def run(self) -> None:
         """Heartbeat until stopped. In a long outage other workers take this worker's runs over."""

@@ -44,7 +44,11 @@ class Slots:
 
     def reserve(self) -> bool:
         """Take a free slot, if there is one. Give it back with `free`, once."""
-        if self._free <= 0 or self._tasks is None or self.stopping.is_set():
+        return self._free > 0 and self.reserve_extra()
+
+    def reserve_extra(self) -> bool:
+        """Take a slot beyond the limit, unless the worker stops."""
+        if self._tasks is None or self.stopping.is_set():
             return False
         self._free -= 1
         self._idle.clear()

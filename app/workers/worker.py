@@ -9,6 +9,7 @@ from app.domain.ids import RunId, Tenant, WorkerId
 from app.domain.runs.claimed_run import ClaimedRun
 from app.events.fanout.cancel_hints import decode_cancel_hint
 from app.events.sse_encoding import EventBatch
+from app.storage.queue import cancel_requests
 from app.storage.runs import claims
 from app.storage.runs.runs import RunKey
 from app.workers.delivery_queue import DeliveryResult
@@ -50,10 +51,19 @@ class Worker:
 
     async def handle(self, key: RunKey, dispatch_id: str) -> DeliveryResult:
         """Handle a delivery: claim its run for a free slot and execute it."""
-        if not await self.slots.reserve_within(SLOT_TIMEOUT_SECONDS):
+        if not await self._reserve_for(key):
             return DeliveryResult.BUSY
         await self.claim_and_launch(key, dispatch_id)
         return DeliveryResult.DONE
+
+    async def _reserve_for(self, key: RunKey) -> bool:
+        """Wait a little for a slot. A run with a cancel request gets one beyond the limit: it is only ended,
+        and a cancel must settle however long the other runs take."""
+        if await self.slots.reserve_within(SLOT_TIMEOUT_SECONDS):
+            return True
+        if not await cancel_requests.is_requested(self._context.database.pool, key):
+            return False
+        return self.slots.reserve_extra()
 
     async def claim_and_launch(self, key: RunKey, dispatch_id: str | None) -> bool:
         """Claim a run and execute it in a reserved slot. False, with the slot freed, if another worker

@@ -1,7 +1,8 @@
 """Cancel: a durable request on the run's row. A run that no worker executes ends in the same commit.
 
 A hint interrupts the owner of an executing run; without it, the owner's next heartbeat reads the request.
-The sweeper enqueues the run of a dead owner, and the worker that claims it ends it.
+The sweeper enqueues the run of a dead owner, and the worker that claims it ends it. If an owner's
+event loop stays blocked for a heartbeat time-out, its watchdog thread releases the run.
 """
 
 from dataclasses import dataclass

@@ -3,6 +3,9 @@
 A tool or a hook that blocks the loop stops the heartbeat, and other workers would take over all runs of a
 living process. The thread asks the loop for an answer once per interval. Without one, it writes the
 heartbeat over its own connection. After `blocked_timeout` it stops, and other workers take the runs over.
+
+A blocked loop reads no cancel requests. After a heartbeat time-out the thread releases the runs that have
+one, and another worker ends them.
 """
 
 import asyncio
@@ -18,6 +21,7 @@ from app.domain.ids import WorkerId
 from app.storage import workers
 from app.storage.postgres.connect import RawConnection
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
+from app.storage.queue import cancel_requests
 
 TOLERATED_UNANSWERED = 1
 """Unanswered requests in a row that don't count as blocked: the loop may just be busy."""
@@ -32,12 +36,20 @@ class LoopWatchdog:
     """Watches the loop that it is started on."""
 
     def __init__(
-        self, database: Database, worker_id: WorkerId, *, interval: float, blocked_timeout: float
+        self,
+        database: Database,
+        worker_id: WorkerId,
+        *,
+        interval: float,
+        heartbeat_timeout: float,
+        blocked_timeout: float,
     ) -> None:
         self._database = database
         self._worker_id = worker_id
         self._interval = interval
         self._limit = blocked_timeout
+        self._release_after = min(heartbeat_timeout, blocked_timeout / 2)
+        """Always before the limit: after it this thread writes nothing more."""
         self._stopping = threading.Event()
         self._unanswered = 0
         """A count instead of a time: a process that was frozen as a whole must not seem blocked."""
@@ -88,8 +100,11 @@ class LoopWatchdog:
         is_past_limit = False
         try:
             while self._is_blocked and self._request_answer(loop):
-                if self._unanswered * self._interval <= self._limit:
-                    connection = await self._heartbeat(connection)
+                blocked = self._unanswered * self._interval
+                if blocked <= self._limit:
+                    connection = await self._heartbeat(
+                        connection, and_release=blocked >= self._release_after
+                    )
                 elif not is_past_limit:
                     is_past_limit = True
                     log.error("event_loop_given_up", limit=self._limit, at=_stack_of(loop_thread))
@@ -99,19 +114,35 @@ class LoopWatchdog:
                 connection.terminate()
         log.warning("event_loop_back")
 
-    async def _heartbeat(self, connection: "RawConnection | None") -> "RawConnection | None":
+    async def _heartbeat(
+        self, connection: "RawConnection | None", *, and_release: bool
+    ) -> "RawConnection | None":
         """Write one heartbeat; returns the connection for the next one, or None if that needs a new one."""
         try:
             async with asyncio.timeout(max(1.0, self._interval)):
                 if connection is None:
                     connection = await self._database.listener()
                 await workers.touch(connection, self._worker_id)
+                if and_release:
+                    await self._release_cancelled(connection)
         except DATABASE_UNAVAILABLE as error:
             log.warning("heartbeat_missed", error=type(error).__name__)
             if connection is not None:
                 connection.terminate()
             return None
         return connection
+
+    async def _release_cancelled(self, connection: RawConnection) -> None:
+        """Release the runs that have a cancel request. A failure must not stop the heartbeats."""
+        try:
+            released = await cancel_requests.release(connection, self._worker_id)
+        except DATABASE_UNAVAILABLE:
+            raise
+        except Exception:
+            log.exception("cancelled_runs_not_released")
+            return
+        for key in released:
+            log.warning("cancelled_run_released", run_id=key.run_id, attempt=key.attempt)
 
 
 def _stack_of(thread: int) -> list[str]:
