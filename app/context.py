@@ -13,8 +13,8 @@ from app.events.fanout.hub import Hub
 from app.events.transaction import EventTransactions, Publisher
 from app.storage.postgres.database import Database
 
-AnnounceCancel: TypeAlias = Callable[[Tenant, RunId, str | None], Awaitable[None]]
-"""Tells whoever executes the run that somebody wants it cancelled."""
+SendCancelHint: TypeAlias = Callable[[Tenant, RunId, str | None], Awaitable[None]]
+"""Sends a hint to the run's owner that its cancel was requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class ServiceLimits:
     queue_per_thread: int = 100
     message_bytes: int = 1_000_000
     signal_seconds: float = 86_400.0
-    """How long a signal without a ticket is kept."""
+    """Seconds that a signal without a ticket is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,9 @@ class ServiceContext:
     clock: Clock
     agents: AgentRegistry
     limits: ServiceLimits
-    announce_cancel: AnnounceCancel
+    send_cancel_hint: SendCancelHint
     heartbeat_timeout: float
     backends: Backends = field(default_factory=lambda: Backends({}, {}))
     inbox_poll: float = 2.0
-    """Seconds after which a followed inbox is asked without a hint."""
+    """Seconds after which a followed ticket feed is read without a hint."""
     redact: Redact = unredacted

@@ -18,7 +18,7 @@ from typer.main import get_command
 from app import telemetry
 from app.cli.commands import app as cli
 from app.cli.environment import as_markdown
-from app.domain.events.run_events import AgentEvent
+from app.domain.events.agent_events import AgentEvent
 from app.http.error_codes import CODES
 
 DOCS = Path(__file__).parent

@@ -51,7 +51,7 @@ async def is_ready(
 ) -> Health:
     """Whether this process can serve: 503, and why, when the database doesn't answer or takes no writes,
     and when it is stopping."""
-    reason = await _missing(ctx.database) or liveness.missed
+    reason = await _missing(ctx.database) or liveness.last_failure
     if reason is not None or drain_state.is_announced:
         response.status_code = 503
     return Health(

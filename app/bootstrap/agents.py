@@ -1,4 +1,4 @@
-"""The agents that the settings name: their models, and who executes those that live elsewhere."""
+"""Loads the agents that the settings name, their models, and the backends of remote agents."""
 
 import os
 from pathlib import Path
@@ -17,14 +17,14 @@ from app.settings import Settings
 
 
 def known_backends() -> Backends:
-    """Who can execute agents that don't live here, by the name that an endpoint calls them."""
+    """The backends that execute remote agents, by the name that an endpoint uses."""
     return Backends({"a2a": A2AFactory(), "holdfast": HoldfastFactory()}, os.environ)
 
 
 def load_agents(
     settings: Settings, endpoints: EndpointCatalog | None = None
 ) -> tuple[Catalog, ModelCatalog]:
-    """The agents that the settings name, and the models behind them."""
+    """Load the agents that the settings name, or the demo agents, with their models."""
     defaults = specs_from_environment(os.environ)
     catalog = (
         demo_catalog(default_models=defaults)
@@ -37,9 +37,9 @@ def load_agents(
 
 
 def require_working_models(file: Path, catalog: Catalog, models: ModelCatalog) -> None:
-    """Who wrote an agent down wants it to run: a model that can't work is found before the first run."""
+    """Refuse to start if a model of the agents file can't work, instead of failing the first run."""
     problems = [
-        f"{file}: agents.{spec.id}: {problem}; an agent of your own file must be able to run"
+        f"{file}: agents.{spec.id}: {problem}; every agent of the file must be able to run."
         for spec in catalog.agents.values()
         for model in models_of(spec, catalog)
         if (problem := models.problem(model)) is not None

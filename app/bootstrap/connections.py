@@ -1,4 +1,4 @@
-"""What a process is connected to: its database, and what carries hints to the others."""
+"""The connections of a process: its database, and the transport of hints to other processes."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -18,7 +18,7 @@ from app.storage.server_secrets import stream_token_secret
 
 
 async def database_url(settings: Settings, stack: AsyncExitStack) -> tuple[str, str]:
-    """The database's address, and its place as people are told it; without one, ours is started."""
+    """The database's URL, and its place as it is shown. Without `DATABASE_URL`, starts the embedded server."""
     if settings.database_url is not None:
         return settings.database_url, f"Postgres at {place_of(settings.database_url)}"
     data_dir = settings.data_dir or default_data_dir()
@@ -28,7 +28,7 @@ async def database_url(settings: Settings, stack: AsyncExitStack) -> tuple[str, 
 
 
 def require_direct_url(settings: Settings) -> None:
-    """Nobody hears a LISTEN through a pooler that changes the connection with every transaction."""
+    """Refuse a pooler without a direct URL: LISTEN doesn't work through transaction pooling."""
     if settings.pgbouncer and settings.listen_url is None:
         raise ConfigurationError(
             "HOLDFAST_PGBOUNCER needs HOLDFAST_LISTEN_URL: the address of the server itself, for LISTEN."
@@ -49,7 +49,7 @@ def database_options(settings: Settings) -> DatabaseOptions:
 
 
 async def stream_token_secrets(settings: Settings, database: Database) -> tuple[bytes, ...]:
-    """The secret that signs stream tokens, and the others that are accepted."""
+    """The secret that signs stream tokens, then the previous one that is still accepted."""
     current = settings.stream_token_secret
     secrets = [
         await stream_token_secret(database.pool) if current is None else current.encode(),
@@ -60,19 +60,21 @@ async def stream_token_secrets(settings: Settings, database: Database) -> tuple[
 
 
 async def open_transport(settings: Settings, database: Database) -> Transport:
-    """What carries hints between the processes on this database."""
+    """The transport of hints between the processes on this database."""
     if settings.nats_url is None:
         return NotifyTransport(database)
-    wire: Transport = nats().NatsWire(settings.nats_url, await installation(database.pool))
-    return wire
+    transport: Transport = nats().NatsTransport(
+        settings.nats_url, await installation(database.pool)
+    )
+    return transport
 
 
 def nats() -> ModuleType:
-    """The module that knows NATS, whose library is an extra."""
+    """The module of the NATS transport. Its library is an extra, so it is imported only when needed."""
     try:
         return import_module("app.events.fanout.nats")
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             "NATS_URL is set, and the library for NATS isn't installed. Install it with "
-            "`pip install 'holdfast-server[nats]'`, or unset NATS_URL: Postgres carries the hints then."
+            "`pip install 'holdfast-server[nats]'`, or unset NATS_URL to send hints over Postgres."
         ) from error

@@ -1,4 +1,4 @@
-"""The secrets that the configuration names, for the one redactor of a process."""
+"""Collects the secrets that the configuration names, for the redactor of the process."""
 
 import re
 import tomllib
@@ -13,12 +13,12 @@ from app.settings import Settings
 
 _USUAL_VARIABLES = ("PGPASSWORD", *KEY_VARIABLES)
 _NAMES_VARIABLE = "_env"
-"""How keys of the agents file end that name the variable of a secret."""
+"""The suffix of keys in the agents file that name the environment variable of a secret."""
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
 def redactor_of(settings: Settings, environ: Mapping[str, str]) -> Redactor:
-    """Replaces what the settings, the agents file and well-known variables hold."""
+    """A redactor for the secrets of the settings, the agents file and well-known variables."""
     return Redactor(_secrets(settings, environ))
 
 
@@ -41,7 +41,7 @@ def _secrets(settings: Settings, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _table_of(agents: Path | None) -> Mapping[str, Any]:
-    """The agents file as it is written. One that can't be read is reported elsewhere."""
+    """The parsed agents file; empty if it can't be read, which loading the agents reports."""
     if agents is None:
         return {}
     try:
@@ -51,14 +51,14 @@ def _table_of(agents: Path | None) -> Mapping[str, Any]:
 
 
 def _variables_in(value: Any) -> Iterator[str]:
-    """All variables that the file names for secrets, at any depth."""
+    """The variables that the file names for secrets, at any depth."""
     for key, item in _entries(value):
         if key.endswith(_NAMES_VARIABLE) and isinstance(item, str):
             yield item
 
 
 def _headers_in(value: Any) -> Iterator[str]:
-    """Headers of models that carry a secret, with and without their scheme."""
+    """The values of models' secret headers, with and without their scheme."""
     for key, item in _entries(value):
         if key == "headers" and isinstance(item, Mapping):
             for name, header in item.items():
@@ -78,7 +78,8 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_database(url: str) -> Iterator[str]:
-    """Its passwords as they are written and as they are meant. One that equals a name is none."""
+    """The passwords of a database URL, as written and decoded. A value that is also a user or database name
+    is left out."""
     query = parse_qs(url.partition("?")[2])
     passwords = [*query.get("password", ()), *query.get("sslpassword", ())]
     names: set[str] = set()
@@ -93,7 +94,7 @@ def _of_database(url: str) -> Iterator[str]:
 
 
 def _of_nats(url: str) -> Iterator[str]:
-    """Its password; a user without a password is a token."""
+    """The password of a NATS URL; a user without a password is a token."""
     user, password, _ = _parts(url)
     secret = password or user
     yield secret
@@ -101,7 +102,7 @@ def _of_nats(url: str) -> Iterator[str]:
 
 
 def _parts(url: str) -> tuple[str, str, str]:
-    """User, password and what stands behind `@`, also of a URL that can't be parsed."""
+    """The user, the password and the rest after `@`, also of a URL that can't be parsed."""
     credentials, _, place = url.partition("://")[2].rpartition("@")
     user, _, password = credentials.partition(":")
     return user, password, place

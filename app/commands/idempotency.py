@@ -1,7 +1,7 @@
-"""Once: a command under a client's key takes effect once, and tells every repetition the same.
+"""Idempotency: a command with a client's key takes effect once, and each repetition gets the same answer.
 
-The key is asked for before anything else and answered for in the same transaction as the effect. A
-refusal keeps nothing: under the same key the request may be tried again.
+The transaction takes the key first, and stores the answer together with the effect. A refusal stores
+nothing: the client may retry the request with the same key.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class IdempotentCommand(Generic[T]):
-    """A client's key for a command, and how what came of it is told."""
+    """A client's key for a command, and the function that makes the stored answer from its result."""
 
     key: IdempotencyKey
     answer_of: Callable[[T], KeptAnswer]
@@ -28,7 +28,7 @@ class IdempotentCommand(Generic[T]):
 async def begin_once(
     connection: Connection, principal: Principal, once: IdempotentCommand[Any] | None
 ) -> None:
-    """Take the key for this transaction; raises the first answer when there is one already."""
+    """Lock the key until commit; raises `AlreadyAnswered` with the stored answer if there is one."""
     if once is None:
         return
     key = once.key
@@ -51,7 +51,7 @@ async def begin_once(
 async def keep_answer(
     connection: Connection, principal: Principal, once: IdempotentCommand[T] | None, result: T
 ) -> None:
-    """Keep what the client is told, for as long as somebody may repeat the request."""
+    """Store the answer, for repetitions within the idempotency retention."""
     if once is not None:
         await idempotency.keep(
             connection, principal.tenant, principal.subject, once.key, once.answer_of(result)

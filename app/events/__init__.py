@@ -1,4 +1,4 @@
-"""The event log: numbers, group commit, and following a stream.
+"""Writing, publishing and following events.
 
 `group_commit` writes the events of executing runs, many runs in one transaction; `transaction` is how a
 command emits. Both publish after the commit. `follow` reads the log where a hint was lost, so a client

@@ -1,8 +1,8 @@
-"""Following a thread or a run: what the log has, then what is being said; no gap, no duplicate.
+"""Follow a thread or a run: first the events in the log, then those that are pushed; no gap, no duplicate.
 
-The cursor is a number of the *thread*. What is pushed is believed only as long as it continues the
-cursor; anything else means: read the log. So it doesn't matter how hints travel, or whether.
-No database connection is held while waiting.
+The cursor is an event number of the *thread*. A pushed event is used only if its number continues the
+cursor; otherwise the log is read. So lost hints cost time, but no events. No database connection is held
+while waiting.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ POLL_INTERVAL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class StreamScope:
-    """What is followed: a whole thread, or one run of it."""
+    """What a reader follows: a whole thread, or one run of it."""
 
     tenant: Tenant
     thread_id: ThreadId
     run_id: RunId | None = None
     until_done: bool = False
-    """Stay when a run comes to rest, and end only with its end."""
+    """Don't end when the run is suspended, only when it is done."""
 
     def contains(self, frame: Frame) -> bool:
         return self.run_id is None or frame.run_id == self.run_id
@@ -44,11 +44,11 @@ class StreamScope:
 
 Filter: TypeAlias = Callable[[Frame], bool]
 FrameBatch: TypeAlias = Sequence[Frame] | None
-"""Some frames in order, or None: nothing to show for as long as a heartbeat."""
+"""Some frames in order, or None: there were none for one heartbeat interval."""
 
 
 class Follower:
-    """One reader of a scope. Close it when nobody reads on, also when nobody ever began to."""
+    """One reader of a scope. Close it when done, also if it was never read."""
 
     def __init__(
         self,
@@ -65,43 +65,43 @@ class Follower:
         self._scope = scope
         self._subscription = subscription
         self._cursor = after
-        self._behind = not caught_up
+        self._must_read_log = not caught_up
         self._heartbeat = heartbeat
         self._wanted = wanted
-        self._at_finish = False
-        self._was_over = False
-        """The last look at the run has found it so; the log is to be read once more."""
-        self._showed_at = asyncio.get_running_loop().time()
+        self._saw_finish = False
+        self._was_finished = False
+        """The run's row says that the stream ends; the log has to be read once more."""
+        self._sent_at = asyncio.get_running_loop().time()
         subscription.cursor = after
 
     async def frames(self) -> AsyncGenerator[FrameBatch]:
-        """Everything wanted after the cursor, until the scope has nothing more to say."""
+        """All wanted frames after the cursor, until the scope's last event."""
         while True:
-            heard = await self._read() if self._behind else await self._listen()
-            shown = heard if self._wanted is None else list(filter(self._wanted, heard))
+            received = await self._read() if self._must_read_log else await self._listen()
+            shown = received if self._wanted is None else list(filter(self._wanted, received))
             if shown:
                 yield shown
-                self._showed_at = asyncio.get_running_loop().time()
+                self._sent_at = asyncio.get_running_loop().time()
             elif self._until_heartbeat() <= 0:
                 yield None
-                self._showed_at = asyncio.get_running_loop().time()
-            self._at_finish = self._ends_with_finish(heard)
-            if self._at_finish and not self._behind:
-                if self._is_end(heard[-1]) if heard else self._was_over:
+                self._sent_at = asyncio.get_running_loop().time()
+            self._saw_finish = self._ends_with_finish(received)
+            if self._saw_finish and not self._must_read_log:
+                if self._is_end(received[-1]) if received else self._was_finished:
                     return
-                over = await self._is_over()
-                self._at_finish = over is not False
-                # What has made it so may have been said since the log was read.
-                self._was_over = over is True
-                self._behind |= self._was_over
+                finished = await self._is_finished()
+                self._saw_finish = finished is not False
+                # Its last events may have been committed after the log was read.
+                self._was_finished = finished is True
+                self._must_read_log |= self._was_finished
 
     def close(self) -> None:
         self._subscription.close()
 
     async def _read(self) -> list[Frame]:
-        """What the log has; nothing while the database is away, which no client need notice."""
+        """Read a page of the log. In an outage it is empty: the stream stays open."""
         try:
-            stretch = await event_log.read_after(
+            page = await event_log.read_after(
                 self._pool,
                 self._scope.tenant,
                 self._scope.thread_id,
@@ -109,68 +109,69 @@ class Follower:
                 run_id=self._scope.run_id,
                 limit=PAGE_SIZE,
             )
-            gap = await _gap(self._pool, self._scope, stretch, self._cursor)
+            gap = await _gap(self._pool, self._scope, page, self._cursor)
         except DATABASE_UNAVAILABLE:
             await poll_interval()
             return []
         if gap is not None:
             raise Gone("cursor_expired", gap.reason, oldest_available=gap.oldest_available)
-        if stretch.is_full:
-            self._move(stretch.events[-1].seq)
+        if page.is_full:
+            self._advance_to(page.events[-1].seq)
         else:
-            self._behind = False
-            self._move(max(self._cursor, stretch.head))
-        return [logged_frame(self._scope.thread_id, event) for event in stretch.events]
+            self._must_read_log = False
+            self._advance_to(max(self._cursor, page.head))
+        return [logged_frame(self._scope.thread_id, event) for event in page.events]
 
     async def _listen(self) -> list[Frame]:
         pushed = await self._subscription.next(self._until_heartbeat())
         if pushed is None:
             return []
         if not pushed:
-            self._behind = True
-        heard: list[Frame] = []
+            self._must_read_log = True
+        received: list[Frame] = []
         for frame in pushed:
             if frame.seq <= self._cursor:
                 continue
             if frame.seq != self._cursor + 1:
-                self._behind = True
+                self._must_read_log = True
                 break
-            self._move(frame.seq)
+            self._advance_to(frame.seq)
             if self._scope.contains(frame):
-                heard.append(frame)
-        return heard
+                received.append(frame)
+        return received
 
     def _until_heartbeat(self) -> float:
-        """What others say, or nobody wants, doesn't keep a connection open."""
-        silent = asyncio.get_running_loop().time() - self._showed_at
+        """Seconds until a heartbeat is due. Frames that aren't sent don't delay it."""
+        silent = asyncio.get_running_loop().time() - self._sent_at
         return max(0.0, self._heartbeat - silent)
 
-    def _move(self, cursor: int) -> None:
+    def _advance_to(self, cursor: int) -> None:
         self._cursor = cursor
         self._subscription.cursor = cursor
 
-    def _ends_with_finish(self, heard: Sequence[Frame]) -> bool:
-        """Others may speak to a run that rests: what they say doesn't mean that it goes on."""
-        for frame in reversed(heard):
+    def _ends_with_finish(self, received: Sequence[Frame]) -> bool:
+        """Whether the run's last own event is `run_finish`. Commands emit events to a suspended run, too:
+        they don't mean that it was resumed."""
+        for frame in reversed(received):
             if frame.event_type not in COMMAND_EVENTS:
                 return frame.event_type == RUN_FINISH
-        return self._at_finish
+        return self._saw_finish
 
     def _is_end(self, last: Frame) -> bool:
         return self._scope.run_id is not None and last.ends_its_run
 
-    async def _is_over(self) -> bool | None:
-        """A run's stream ends after a `run_finish` that is its last word for now. None: ask again."""
+    async def _is_finished(self) -> bool | None:
+        """Whether the stream ends after the `run_finish` that was sent; None during an outage."""
         if self._scope.run_id is None:
             return False
         try:
-            standing = await runs.status_of_run(self._pool, self._scope.tenant, self._scope.run_id)
+            found = await runs.status_of_run(self._pool, self._scope.tenant, self._scope.run_id)
         except DATABASE_UNAVAILABLE:
-            self._behind = True
+            self._must_read_log = True
             return None
-        if standing is None or standing.status is RunStatus.DONE:
+        if found is None or found.status is RunStatus.DONE:
             return True
-        return standing.is_idle and not self._scope.until_done
+        return found.is_idle and not self._scope.until_done
 
 
 def follow(
@@ -183,10 +184,10 @@ def follow(
     subscription: Subscription | None = None,
     wanted: Filter | None = None,
 ) -> Follower:
-    """Follow a scope from a cursor on, and show what is wanted of it.
+    """Follow a scope from a cursor on; `wanted` filters its frames.
 
-    Whoever has subscribed before the cursor's event was committed passes that subscription, and the
-    log isn't read unless something is missing.
+    With a `subscription` that was opened before the cursor's event was committed, the log is read only if
+    events are missing.
     """
     return Follower(
         pool,
@@ -201,48 +202,48 @@ def follow(
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """What is missing after a cursor, and the oldest event that a reader can still get whole."""
+    """Why a cursor can't be continued, and the oldest event that a reader can still get."""
 
     reason: str
     oldest_available: int
 
 
-async def _gap(pool: RawPool, scope: StreamScope, stretch: EventPage, after: int) -> _Gap | None:
-    """Whether somebody who has read up to the cursor would miss something, or get it twice."""
-    if stretch.events and (stretch.events[0].from_seq or after + 1) <= after:
-        return _Gap(f"Event {after} has been merged with its neighbours.", stretch.events[0].seq)
-    if after >= stretch.pruned_to:
+async def _gap(pool: RawPool, scope: StreamScope, page: EventPage, after: int) -> _Gap | None:
+    """The gap, if a reader with this cursor would miss an event or get one twice."""
+    if page.events and (page.events[0].from_seq or after + 1) <= after:
+        return _Gap(f"Event {after} has been merged with its neighbours.", page.events[0].seq)
+    if after >= page.pruned_to:
         return None
     if scope.run_id is None:
-        oldest = stretch.pruned_to + 1
-        return _Gap(f"Events up to {stretch.pruned_to} were old and have been removed.", oldest)
-    if not stretch.events or await event_log.has_its_beginning(
-        pool, scope.tenant, scope.thread_id, scope.run_id, stretch.events[0].seq
+        oldest = page.pruned_to + 1
+        return _Gap(f"Events up to {page.pruned_to} were old and have been removed.", oldest)
+    if not page.events or await event_log.has_its_beginning(
+        pool, scope.tenant, scope.thread_id, scope.run_id, page.events[0].seq
     ):
         return None
-    return _Gap("The events of this run were old and have been removed.", stretch.head + 1)
+    return _Gap("The events of this run were old and have been removed.", page.head + 1)
 
 
 async def check_cursor(pool: RawPool, scope: StreamScope, after: int, snapshot: str) -> bool:
-    """Whether anything stands after the cursor; a cursor that can't be continued is refused."""
-    stretch = await event_log.read_after(
+    """Whether the log has events after the cursor; refuses a cursor that can't be continued."""
+    page = await event_log.read_after(
         pool, scope.tenant, scope.thread_id, after, run_id=scope.run_id, limit=1
     )
-    if after > stretch.head:
+    if after > page.head:
         gap: _Gap | None = _Gap(
-            f"Event {after} doesn't exist; the newest is {stretch.head}.", stretch.pruned_to + 1
+            f"Event {after} doesn't exist; the newest is {page.head}.", page.pruned_to + 1
         )
     else:
-        gap = await _gap(pool, scope, stretch, after)
+        gap = await _gap(pool, scope, page, after)
     if gap is not None:
         raise Gone(
             "cursor_expired",
             f"{gap.reason} Read the snapshot and continue from last_event_id.",
             oldest_available=gap.oldest_available,
             snapshot=snapshot,
-            last_event_id=stretch.head,
+            last_event_id=page.head,
         )
-    return bool(stretch.events)
+    return bool(page.events)
 
 
 async def first_cursor(pool: RawPool, scope: StreamScope) -> int:
@@ -251,12 +252,12 @@ async def first_cursor(pool: RawPool, scope: StreamScope) -> int:
 
 
 async def poll_interval() -> None:
-    """Let an outage pass; not all streams come back at the same instant."""
+    """Wait during an outage, with jitter: streams must not all retry at the same instant."""
     await sleep(POLL_INTERVAL_SECONDS * random.uniform(0.5, 1.5))
 
 
 def parse_cursor(text: str) -> int:
-    """A cursor is a number of the thread, 0 for the very beginning."""
+    """Parse a cursor: an event number of the thread, 0 for the beginning."""
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise BadCursor(
             "cursor_invalid", "A cursor is the id of an event: a whole number, 0 or more."
@@ -267,12 +268,12 @@ def parse_cursor(text: str) -> int:
 async def read_page(
     pool: RawPool, scope: StreamScope, after: int, limit: int
 ) -> tuple[list[Frame], bool]:
-    """The next events as they are now, and whether there are more."""
-    stretch = await event_log.read_after(
+    """The next events, and whether there are more."""
+    page = await event_log.read_after(
         pool, scope.tenant, scope.thread_id, after, run_id=scope.run_id, limit=limit
     )
-    frames = [logged_frame(scope.thread_id, event) for event in stretch.events]
-    return frames, stretch.is_full
+    frames = [logged_frame(scope.thread_id, event) for event in page.events]
+    return frames, page.is_full
 
 
 async def last_cursor(pool: RawPool, scope: StreamScope) -> int:

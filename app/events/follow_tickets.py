@@ -1,7 +1,7 @@
-"""Following a tenant's inbox: what became of its tickets, in the order and under the numbers of its feed.
+"""Follow a tenant's ticket feed: notices about its tickets, in the order of the feed's numbers.
 
-Nothing is pushed: a hint says that there may be something, and the feed is asked now and then anyway.
-So a reader gets each notice once, wherever it was written, and holds no connection in between.
+Notices aren't pushed: the feed is read after a hint, and periodically without one. So a reader gets each
+notice once, from whichever process, and holds no connection in between.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ PAGE_SIZE = 200
 
 
 class TicketFollower:
-    """One reader of an inbox. Close it when nobody reads on, also when nobody ever began to."""
+    """One reader of a ticket feed. Close it when done, also if it was never read."""
 
     def __init__(
         self,
@@ -56,27 +56,27 @@ class TicketFollower:
         self._watch = hub.watch_tickets(tenant)
 
     async def frames(self) -> AsyncGenerator[FrameBatch]:
-        """Everything wanted after the cursor, for ever."""
+        """All wanted notices after the cursor, without end."""
         clock = asyncio.get_running_loop().time
-        showed_at = clock()
+        sent_at = clock()
         while True:
             found = await self._read()
             if found is not None and found.notices:
                 yield [frame_of(notice) for notice in found.notices]
-                showed_at = clock()
-            elif clock() - showed_at >= self._heartbeat:
+                sent_at = clock()
+            elif clock() - sent_at >= self._heartbeat:
                 yield None
-                showed_at = clock()
+                sent_at = clock()
             if found is None:
                 await poll_interval()
                 continue
             self._cursor = found.notices[-1].number if found.is_full else found.head
             if not found.is_full:
-                left = max(0.0, self._heartbeat - (clock() - showed_at))
+                left = max(0.0, self._heartbeat - (clock() - sent_at))
                 await self._watch.wait(min(left, self._poll))
 
     async def _read(self) -> Notices | None:
-        """What is new; None while the database is away."""
+        """The next notices; None during an outage."""
         try:
             return await feed.read_after(
                 self._database, self._tenant, self._cursor, self._wanted, PAGE_SIZE
@@ -89,13 +89,13 @@ class TicketFollower:
 
 
 async def first_cursor(database: Database, tenant: Tenant, *, now: bool) -> int:
-    """The number before the first notice that is kept, or of the newest one."""
+    """The cursor before the oldest kept notice; with `now`, that of the newest notice."""
     found = await feed.read_after(database, tenant, 0, TicketFilter(), 1)
     return found.head if now else found.pruned_to
 
 
 async def check_cursor(database: Database, tenant: Tenant, after: int) -> int:
-    """The cursor, unless it can't be continued: then it is refused."""
+    """Returns the cursor, or refuses one that can't be continued."""
     found = await feed.read_after(database, tenant, after, TicketFilter(), 1)
     if found.pruned_to <= after <= found.head:
         return after
@@ -114,14 +114,14 @@ async def check_cursor(database: Database, tenant: Tenant, after: int) -> int:
 async def read_page(
     database: Database, tenant: Tenant, wanted: TicketFilter, after: int, limit: int
 ) -> tuple[list[Frame], int, bool]:
-    """The next notices as they are now, where to go on, and whether there are more."""
+    """The next notices, the cursor after them, and whether there are more."""
     found = await feed.read_after(database, tenant, after, wanted, limit)
     cursor = found.notices[-1].number if found.is_full else max(after, found.head)
     return [frame_of(notice) for notice in found.notices], cursor, found.is_full
 
 
 def frame_of(notice: Notice) -> Frame:
-    """The same bytes whenever it is read: what has become of the ticket since isn't in it."""
+    """A notice's frame: the same bytes at each reading, without later changes of the ticket."""
     event, ticket = _event_of(notice), notice.ticket
     return encoded(
         notice.number,
@@ -140,9 +140,9 @@ def _event_of(notice: Notice) -> TicketEvent:
         case NoticeKind.OPENED:
             return TicketOpened(ticket_to_json(ticket_as_opened(ticket)))
         case NoticeKind.DECIDED:
-            return TicketDecided(ticket.id, ticket.name, *_said(decision))
+            return TicketDecided(ticket.id, ticket.name, *_decision_fields(decision))
         case NoticeKind.VOTED:
-            return TicketVoted(ticket.id, ticket.name, *_said(decision))
+            return TicketVoted(ticket.id, ticket.name, *_decision_fields(decision))
         case NoticeKind.REMINDER:
             assert ticket.expires_at is not None
             left = max(0.0, (ticket.expires_at - notice.at).total_seconds())
@@ -157,7 +157,7 @@ def _event_of(notice: Notice) -> TicketEvent:
             assert_never(notice.kind)
 
 
-def _said(decision: Decision | None) -> tuple[str, str, str, str | None]:
+def _decision_fields(decision: Decision | None) -> tuple[str, str, str, str | None]:
     if decision is None:
         raise RuntimeError("a notice of a decision without one")
     answer = decision.answer

@@ -1,8 +1,8 @@
-"""Group commit: what many runs say and save goes to Postgres in few commits.
+"""Group commit: writes the events and checkpoints of many runs in few commits.
 
-Two lanes, each one commit at a time; what arrives while one is under way goes into the next, so an
-idle system adds one commit to a token and a busy one writes few rows. Deltas have a lane of their own:
-a checkpoint that waits for a lock never stops anybody's tokens.
+There are two lanes, each with one commit at a time. What arrives during a commit goes into the next one: an
+idle process commits each token at once, and a busy one commits many together. Deltas have their own lane, so
+a checkpoint that waits for a lock never delays them.
 """
 
 import asyncio
@@ -28,10 +28,11 @@ from app.storage.events import batched_append
 from app.storage.events.batched_append import Flush
 from app.storage.events.event_log import EventEntry, entry
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
+from app.storage.postgres.retrying import retry_while_unavailable
 
 LOCKED_RETRY_SECONDS = 0.005
 STEP_START_DELAY_SECONDS = 0.02
-"""So long a step that begins waits for the first thing that is said in it, to share its commit."""
+"""How long a `step_start` waits for the step's next event, to share its commit."""
 UNAVAILABLE_RETRY_SECONDS = 0.25
 
 log = structlog.get_logger(__name__)
@@ -43,10 +44,10 @@ class _Save:
     checkpoint: Checkpoint
     taken: list[PendingEvent]
     entries: list[EventEntry]
-    """What is said with it, its own events last."""
+    """The events of its commit: the pending ones, then the checkpoint's own."""
     answer: "asyncio.Future[CheckpointAnswer]"
     published_before: list[EventEntry] = field(default_factory=list)
-    """The same, with what only the commit knows."""
+    """The same, with the events that only the commit knows."""
 
     def answer_waiters(self, answer: CheckpointAnswer | Exception) -> None:
         if self.answer.done():
@@ -65,11 +66,11 @@ class GroupCommit:
         self._publisher = publisher
         self._outgoing = outgoing
         self._clock = clock
-        self._last = datetime.min.replace(tzinfo=UTC)
+        self._last_time = datetime.min.replace(tzinfo=UTC)
         self._dirty: dict[int, Journal] = {}
-        self._speech = asyncio.Event()
+        self._has_events = asyncio.Event()
         self._saves: list[_Save] = []
-        self._saving = asyncio.Event()
+        self._has_saves = asyncio.Event()
         self._unanswered: set[_Save] = set()
 
     def journal(
@@ -80,7 +81,7 @@ class GroupCommit:
         attempt: int,
         on_lost: Callable[[], None],
     ) -> Journal:
-        """A voice for one attempt at a run; `on_lost` is called when it isn't heard any more."""
+        """The journal of one attempt; `on_lost` is called when another worker owns the run."""
         return Journal(
             tenant=tenant,
             thread_id=thread_id,
@@ -94,15 +95,15 @@ class GroupCommit:
 
     @property
     def transactions(self) -> EventTransactions:
-        """The way to speak for commands of a run beside its journal."""
+        """The transactions for writes of a run besides its journal."""
         return self._outgoing
 
     def publish(self, batch: EventBatch) -> None:
-        """Publish what was committed elsewhere, by a claim."""
+        """Publish events that a claim has committed."""
         self._publisher.publish(batch)
 
     async def run(self) -> None:
-        """Both lanes, until cancelled; then nobody is left waiting for an answer."""
+        """Run both lanes until cancelled; then unanswered saves get `OwnershipLost`."""
         try:
             async with asyncio.TaskGroup() as lanes:
                 lanes.create_task(self._flush_lane())
@@ -111,33 +112,33 @@ class GroupCommit:
             for save in self._unanswered:
                 save.answer_waiters(OwnershipLost(save.checkpoint.run_id))
 
-    def _instant(self) -> datetime:
-        """Another one for each commit, also when the clock stands still: what landed is told by it."""
+    def _next_time(self) -> datetime:
+        """A strictly increasing timestamp: `find_committed` finds a commit of unknown outcome by it."""
         now = self._clock.now()
-        if timedelta(0) <= self._last - now < timedelta(seconds=1):
-            now = self._last + timedelta(microseconds=1)
-        self._last = now
+        if timedelta(0) <= self._last_time - now < timedelta(seconds=1):
+            now = self._last_time + timedelta(microseconds=1)
+        self._last_time = now
         return now
 
     # --- deltas -------------------------------------------------------------------------------
 
     def _wake(self, journal: Journal) -> None:
         self._dirty[id(journal)] = journal
-        self._speech.set()
+        self._has_events.set()
 
     def _wake_soon(self, journal: Journal) -> None:
         asyncio.get_running_loop().call_later(STEP_START_DELAY_SECONDS, self._wake, journal)
 
     async def _flush_lane(self) -> None:
         while True:
-            await self._speech.wait()
-            self._speech.clear()
+            await self._has_events.wait()
+            self._has_events.clear()
             await self._flush_dirty()
 
     async def _flush_dirty(self) -> None:
         journals = [journal for journal in self._dirty.values() if not journal.held]
         self._dirty.clear()
-        taken = [(journal, said) for journal in journals if (said := journal.take())]
+        taken = [(journal, events) for journal in journals if (events := journal.take())]
         if taken:
             await self._flush(taken)
 
@@ -146,7 +147,7 @@ class GroupCommit:
             journal.begin_flush()
         try:
             await self._flush_together(taken)
-        except Exception as error:  # noqa: BLE001  one bad row must not silence its neighbours
+        except Exception as error:  # noqa: BLE001  one bad row must not fail the other runs
             log.warning("flush_group_split", error=repr(error), runs=len(taken))
             if len(taken) > 1:
                 for one in taken:
@@ -158,10 +159,10 @@ class GroupCommit:
                 journal.end_flush()
 
     async def _flush_together(self, taken: Sequence[tuple[Journal, list[PendingEvent]]]) -> None:
-        at = self._instant()
+        at = self._next_time()
         flushes = []
-        for journal, said in taken:
-            entries = [entry(one) for one in said]
+        for journal, events in taken:
+            entries = [entry(one) for one in events]
             flushes.append(
                 Flush(journal.tenant, journal.thread_id, journal.run_id, journal.attempt, entries)
             )
@@ -172,17 +173,17 @@ class GroupCommit:
         owned = set(missing)
         if missing:
             owned = await self._still_owned([flushes[index] for index in missing], missing)
-        for index, (journal, said) in enumerate(taken):
+        for index, (journal, events) in enumerate(taken):
             if index in written:
                 self._publish(flushes[index], written[index], at)
             elif index in owned:
-                journal.put_back(said)
+                journal.put_back(events)
                 asyncio.get_running_loop().call_later(LOCKED_RETRY_SECONDS, self._wake, journal)
             else:
                 journal.abandon()
 
     async def _write_flushes(self, flushes: Sequence[Flush], at: datetime) -> dict[int, int]:
-        """Write once, also when a connection dies over the commit and nobody knows if it landed."""
+        """Write exactly once, also if a connection is lost during the commit and its outcome unknown."""
         in_doubt = False
         while True:
             try:
@@ -197,12 +198,10 @@ class GroupCommit:
                 await sleep(UNAVAILABLE_RETRY_SECONDS)
 
     async def _still_owned(self, flushes: Sequence[Flush], indexes: Sequence[int]) -> set[int]:
-        while True:
-            try:
-                held = await batched_append.still_owned(self._pool, flushes)
-                return {indexes[position] for position in held}
-            except DATABASE_UNAVAILABLE:
-                await sleep(UNAVAILABLE_RETRY_SECONDS)
+        held = await retry_while_unavailable(
+            lambda: batched_append.still_owned(self._pool, flushes)
+        )
+        return {indexes[position] for position in held}
 
     def _publish(self, flush: Flush, first_seq: int, at: datetime) -> None:
         self._publisher.publish(
@@ -221,28 +220,28 @@ class GroupCommit:
         self._unanswered.add(save)
         answer.add_done_callback(lambda _: self._unanswered.discard(save))
         self._saves.append(save)
-        self._saving.set()
+        self._has_saves.set()
         return answer
 
     async def _checkpoint_lane(self, tasks: asyncio.TaskGroup) -> None:
         while True:
-            await self._saving.wait()
-            self._saving.clear()
+            await self._has_saves.wait()
+            self._has_saves.clear()
             await self._save_all(tasks)
 
     async def _save_all(self, tasks: asyncio.TaskGroup) -> None:
         saves, self._saves = self._saves, []
-        usual = [save for save in saves if single.is_batchable(save.checkpoint)]
+        batchable = [save for save in saves if single.is_batchable(save.checkpoint)]
         for save in saves:
             if not single.is_batchable(save.checkpoint):
                 tasks.create_task(self._save_alone(save))
-        if usual:
-            for left in await self._save_together(usual):
+        if batchable:
+            for left in await self._save_together(batchable):
                 tasks.create_task(self._save_alone(left))
 
     async def _save_together(self, saves: Sequence[_Save]) -> list[_Save]:
-        """One commit for all; returns what has to go its own way."""
-        at = self._instant()
+        """Commit all in one statement; returns those that need a transaction of their own."""
+        at = self._next_time()
         try:
             with telemetry.checkpoint_seconds.time():
                 written = await batched.checkpoint(
@@ -253,7 +252,7 @@ class GroupCommit:
             written = {
                 i: _in_doubt(seq) for i, seq in (await self._find_committed(saves, at)).items()
             }
-        except Exception as error:  # noqa: BLE001  one bad row must not fail its neighbours
+        except Exception as error:  # noqa: BLE001  one bad row must not fail the other runs
             log.warning("checkpoint_group_split", error=repr(error), runs=len(saves))
             return list(saves)
         for index, save in enumerate(saves):
@@ -262,27 +261,27 @@ class GroupCommit:
         return [save for index, save in enumerate(saves) if index not in written]
 
     async def _save_alone(self, save: _Save) -> None:
-        """One transaction of its own, retried for as long as the database is away."""
+        """Save one checkpoint in its own transaction, retried during an outage."""
         while True:
-            at = self._instant()
+            at = self._next_time()
             try:
                 with telemetry.checkpoint_seconds.time():
                     answer = await self._save_in_transaction(save, at)
                 if not isinstance(answer, CheckpointSaved):
-                    # Only now: a connection that dies over the commit has it asked again.
+                    # Only now: if the connection is lost during the commit, the save is repeated.
                     save.journal.put_back(save.taken)
                 save.answer_waiters(answer)
                 return
             except DATABASE_UNAVAILABLE:
                 await sleep(UNAVAILABLE_RETRY_SECONDS)
-                landed = await self._find_committed([save], at)
-                if landed:
-                    self._saved(save, _in_doubt(landed[0]), at)
+                committed = await self._find_committed([save], at)
+                if committed:
+                    self._saved(save, _in_doubt(committed[0]), at)
                     return
             except OwnershipLost as lost:
                 save.answer_waiters(lost)
                 return
-            except Exception as error:  # noqa: BLE001  the run that asked gets it, and ends by it
+            except Exception as error:  # noqa: BLE001  the caller gets it, and fails the run
                 save.journal.put_back(save.taken)
                 save.answer_waiters(error)
                 return
@@ -309,23 +308,21 @@ class GroupCommit:
             (save.checkpoint.tenant, save.checkpoint.thread_id, save.checkpoint.run_id)
             for save in saves
         ]
-        while True:
-            try:
-                return await batched_append.find_committed(self._pool, keys, at)
-            except DATABASE_UNAVAILABLE:
-                await sleep(UNAVAILABLE_RETRY_SECONDS)
+        return await retry_while_unavailable(
+            lambda: batched_append.find_committed(self._pool, keys, at)
+        )
 
     def _saved(self, save: _Save, written: CheckpointWritten, at: datetime) -> None:
         journal = save.journal
-        told = save.published_before or save.entries
-        if told:
+        entries = save.published_before or save.entries
+        if entries:
             self._publisher.publish(
                 EventBatch(
                     journal.tenant,
                     journal.thread_id,
                     journal.run_id,
                     written.first_seq,
-                    told,
+                    entries,
                     at,
                 )
             )
@@ -335,8 +332,8 @@ class GroupCommit:
 
 
 def _in_doubt(first_seq: int) -> CheckpointWritten:
-    """A checkpoint whose reply was lost. Whether the run is paused isn't known: as if it were, so that its
-    next step border asks the row."""
+    """A committed checkpoint whose reply was lost. The run counts as paused, because that isn't known: the
+    next step border reads its row."""
     return CheckpointWritten(first_seq, is_paused=True)
 
 

@@ -1,4 +1,4 @@
-"""A journal: what one executing run has said and nobody has committed yet."""
+"""The journal of an executing run: its events that aren't committed yet."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from app.events.unsaved_bytes import BYTES_PER_EVENT, UnsavedBytes, weight
 
 
 class Journal:
-    """A run's voice, and its way to be saved, under one attempt.
+    """Emits the events of one attempt and commits its checkpoints.
 
-    Adjacent deltas are joined while they wait for the next flush; a checkpoint takes along what is left.
+    Adjacent deltas are merged until the next flush. A checkpoint commits the pending events with it.
     """
 
     def __init__(
@@ -39,24 +39,24 @@ class Journal:
         self._save = save
         self._on_lost = on_lost
         self._pending: list[PendingEvent] = []
-        self._backlog = UnsavedBytes()
+        self._unsaved = UnsavedBytes()
         self._flushed = asyncio.Event()
         self._flushed.set()
         self.lost = asyncio.Event()
-        """Set once another worker owns the run: nothing said from now on will be heard."""
+        """Set once another worker owns the run: later events are dropped."""
         self.held = False
-        """A checkpoint is about to take what is pending: don't flush it."""
+        """A checkpoint is about to take the pending events: don't flush them."""
 
     def emit(self, event: AgentEvent, step: int | None) -> None:
-        self._backlog.refuse_overflow(event)
+        self._unsaved.refuse_overflow(event)
         pending = self._pending
-        self._backlog.add(size_of(event))
+        self._unsaved.add(size_of(event))
         if pending and pending[-1].step == step:
             joined = merge_deltas(pending[-1].event, event)
             if joined is not None:
                 pending[-1] = PendingEvent(joined, step)
                 return
-        self._backlog.add(BYTES_PER_EVENT)
+        self._unsaved.add(BYTES_PER_EVENT)
         pending.append(PendingEvent(event, step))
         if self.held:
             return
@@ -66,15 +66,15 @@ class Journal:
             self._wake(self)
 
     async def wait_for_capacity(self) -> None:
-        """A run that talks faster than the database writes waits for it here."""
-        await self._backlog.wait_for_capacity()
+        """Wait while the run has too many unsaved bytes."""
+        await self._unsaved.wait_for_capacity()
         if self.lost.is_set():
             raise OwnershipLost(self.run_id)
 
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
-        """Save the run together with all that it has said until now.
+        """Save a checkpoint together with all pending events.
 
-        Once handed over, a commit is seen through: who is cancelled meanwhile waits for its answer.
+        A save that was enqueued is always completed: a caller that is cancelled waits for its answer.
         """
         self.held = True
         try:
@@ -92,16 +92,16 @@ class Journal:
             if self._pending:
                 self._wake(self)
 
-    # --- for the writer -----------------------------------------------------------------------
+    # --- for the group commit -----------------------------------------------------------------
 
     def take(self) -> list[PendingEvent]:
         taken, self._pending = self._pending, []
-        self._backlog.clear()
+        self._unsaved.clear()
         return taken
 
     def put_back(self, taken: Sequence[PendingEvent]) -> None:
         self._pending[:0] = taken
-        self._backlog.add(sum(weight(said.event) for said in taken))
+        self._unsaved.add(sum(weight(pending.event) for pending in taken))
 
     def begin_flush(self) -> None:
         self._flushed.clear()
@@ -112,5 +112,5 @@ class Journal:
     def abandon(self) -> None:
         self._pending.clear()
         self.lost.set()
-        self._backlog.close()
+        self._unsaved.close()
         self._on_lost()

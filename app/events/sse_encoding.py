@@ -1,4 +1,4 @@
-"""An event as the bytes that every one of its readers gets: encoded once, shared by all."""
+"""Encodes an event as SSE bytes, once for all of its readers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from app.domain.timestamps import format_timestamp
 from app.storage.events.event_log import EventEntry, LoggedEvent
 
 _BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""What some readers take for the end of a line. In JSON it stands in strings only, and may be spelled."""
+"""Unicode line separators that some SSE parsers treat as line breaks, as JSON escapes."""
 _SUSPENDED = f'"termination":{compact(dict(SUSPENDED))}'.encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One durable event on its way to clients. `data` is its whole SSE frame."""
+    """One committed event, encoded. `data` is its whole SSE frame."""
 
     seq: int
     run_id: RunId
@@ -27,18 +27,18 @@ class Frame:
 
     @property
     def ends_its_run(self) -> bool:
-        """A `run_finish` that leaves nothing waiting: no event of the run comes after it."""
+        """Whether it is the `run_finish` of a done run, which is the run's last event."""
         return self.event_type == RUN_FINISH and _SUSPENDED not in self.data
 
     @property
     def json(self) -> bytes:
-        """The event alone, as a page shows it."""
+        """The event's JSON without the SSE frame."""
         return self.data[self.data.index(b"{") : -2]
 
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events of one run that were committed together, under consecutive numbers."""
+    """Events of one run that were committed together, with consecutive numbers."""
 
     tenant: Tenant
     thread_id: ThreadId
@@ -80,8 +80,7 @@ def encoded(
     event_type: str,
     body: str,
 ) -> Frame:
-    """An event's frame: the envelope, and then the fields of its body."""
-    # The stored body is a JSON object; its fields follow those of the envelope.
+    """Encode an event: the fields of the envelope, then those of the stored JSON body."""
     at_step = "" if step is None else f'"step":{step},'
     rest = "}" if body == "{}" else "," + body[1:]
     text = (
@@ -89,6 +88,6 @@ def encoded(
         f'{at_step}"event_type":"{event_type}"{rest}\n\n'
     )
     if not text.isascii():
-        for character, spelled in _BREAKS.items():
-            text = text.replace(character, spelled)
+        for character, escaped in _BREAKS.items():
+            text = text.replace(character, escaped)
     return Frame(seq, run_id, event_type, text.encode())

@@ -1,4 +1,4 @@
-"""The one transaction in which commands may speak: what they say is numbered last and told after."""
+"""The transaction in which commands emit events: numbered just before the commit, published after it."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,13 +17,14 @@ from app.storage.postgres.database import Connection, Database
 
 
 class Relay(Protocol):
-    """Tells other processes."""
+    """Sends hints to other processes."""
 
     def announce(self, batch: EventBatch) -> None: ...
 
 
 class Publisher:
-    """Everybody who has committed events passes here, or its readers see a gap."""
+    """Publishes committed events, here and to other processes. Every commit of events must be published,
+    or followers see a gap and read the log."""
 
     def __init__(self, hub: Hub, relay: Relay) -> None:
         self._hub = hub
@@ -35,7 +36,7 @@ class Publisher:
 
 
 class Transaction:
-    """A command's unit of work. All that it says belongs to one thread."""
+    """A command's transaction. All its events belong to one thread."""
 
     def __init__(self, connection: Connection, now: datetime) -> None:
         self.connection = connection
@@ -65,12 +66,12 @@ class EventTransactions:
         self._clock = clock
 
     def now(self) -> datetime:
-        """The time by the clock that its transactions go by."""
+        """The current time of the clock that stamps the transactions."""
         return self._clock.now()
 
     @asynccontextmanager
     async def transaction(self, now: datetime | None = None) -> AsyncIterator[Transaction]:
-        """Commit what the block did together with what it said; publish after the commit."""
+        """Commit the block's writes together with its events, then publish these."""
         now = now or self._clock.now()
         async with self._database.transaction() as connection:
             transaction = Transaction(connection, now)
@@ -81,23 +82,23 @@ class EventTransactions:
 
 
 async def _append_events(transaction: Transaction, now: datetime) -> list[EventBatch]:
-    """Take the thread's head, the last lock, and write the events under its numbers."""
-    said = transaction.pending_events
-    if not said:
+    """Lock the thread's event head, as the last lock, and write the events with its numbers."""
+    pending = transaction.pending_events
+    if not pending:
         return []
-    tenant, thread_id, _, _ = said[0]
-    if any((other[0], other[1]) != (tenant, thread_id) for other in said):
-        raise RuntimeError("a transaction speaks for one thread only")
-    numbered = [(run_id, one) for _, _, run_id, one in said]
+    tenant, thread_id, _, _ = pending[0]
+    if any((other[0], other[1]) != (tenant, thread_id) for other in pending):
+        raise RuntimeError("a transaction emits events of one thread only")
+    numbered = [(run_id, one) for _, _, run_id, one in pending]
     seq = await event_log.append_events(transaction.connection, tenant, thread_id, numbered, now)
     batches: list[EventBatch] = []
-    while said:
-        run_id = said[0][2]
+    while pending:
+        run_id = pending[0][2]
         together = 0
-        while together < len(said) and said[together][2] == run_id:
+        while together < len(pending) and pending[together][2] == run_id:
             together += 1
-        entries = [one for _, _, _, one in said[:together]]
+        entries = [one for _, _, _, one in pending[:together]]
         batches.append(EventBatch(tenant, thread_id, run_id, seq, entries, now))
         seq += together
-        said = said[together:]
+        pending = pending[together:]
     return batches

@@ -1,6 +1,6 @@
-"""A backlog: how much has been said that isn't saved, in bytes, and room for more once it is.
+"""Counts the bytes of events that aren't saved yet, and makes their run or tool wait above a limit.
 
-It bounds what the memory holds while the database is slow or away, whoever is chatty.
+This bounds the memory that events take while the database is slow or unavailable.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from app.domain.events.event_sizes import size_of
 from app.domain.events.tool_call_events import TOOL_OUTPUT
 
 MAX_UNSAVED_BYTES = 1_000_000
-"""Bytes that may wait before whoever goes on saying things has to wait too."""
+"""Unsaved bytes above which `wait_for_capacity` waits."""
 MAX_TOOL_OUTPUT_BYTES = 8 * MAX_UNSAVED_BYTES
-"""Bytes that may wait when a tool shows more: it has had the chance to wait, and didn't take it."""
+"""Unsaved bytes above which a tool's output is refused: the tool should have waited for capacity."""
 BYTES_PER_EVENT = 200
-"""Bytes that an event counts for, whatever is in it."""
+"""Bytes that each event counts besides its content."""
 
 
 class UnsavedBytes:
@@ -25,7 +25,7 @@ class UnsavedBytes:
         self._is_closed = False
 
     def refuse_overflow(self, event: AgentEvent) -> None:
-        """Raises `OutputOverflow` when a tool shows far more than there is room for."""
+        """Raise `OutputOverflow` for a tool's output far above the limit."""
         if self._waiting > MAX_TOOL_OUTPUT_BYTES and isinstance(event, TOOL_OUTPUT):
             raise OutputOverflow
 
@@ -33,7 +33,7 @@ class UnsavedBytes:
         self._waiting += size
 
     def take(self, size: int) -> None:
-        """So much doesn't wait any more."""
+        """Count bytes as saved."""
         self._waiting -= size
         self._drained.set()
 
@@ -42,7 +42,7 @@ class UnsavedBytes:
         self._drained.set()
 
     def close(self) -> None:
-        """Nobody is heard any more: nobody waits."""
+        """Let waiters continue without capacity: later events are dropped."""
         self._is_closed = True
         self.clear()
 
@@ -53,5 +53,5 @@ class UnsavedBytes:
 
 
 def weight(event: AgentEvent) -> int:
-    """Bytes that an event counts for where it isn't joined with another one."""
+    """The bytes that an event counts if it isn't merged with another."""
     return BYTES_PER_EVENT + size_of(event)

@@ -1,4 +1,4 @@
-"""What only reads: one module per question, no event and no write.
+"""Queries: they read, and write neither rows nor events.
 
-What changes something is in `commands`. Event streams are read in `events/follow`.
+What writes is in `commands`. Event streams are read in `events/follow`.
 """

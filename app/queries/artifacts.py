@@ -1,4 +1,4 @@
-"""Lineage: what a run has made beside its answer."""
+"""The artifacts of a run."""
 
 from app.context import ServiceContext
 from app.domain.agents.backend_results import OUTPUT_KEY, Artifact, output_from_json
@@ -11,7 +11,7 @@ from app.storage.runs import runs
 async def artifacts(
     ctx: ServiceContext, principal: Principal, run_id: RunId
 ) -> tuple[Artifact, ...]:
-    """What the run has made beside its answer, as of its last checkpoint."""
+    """What the run has produced besides its answer, as of its last checkpoint."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
         record = await runs.get(connection, principal.tenant, run_id)

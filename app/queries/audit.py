@@ -1,6 +1,6 @@
-"""The audit: of each call that was held back, who decided what and why, and what came of it.
+"""The audit: for each call that had a ticket, who decided what and why, and the call's outcome.
 
-blocked ──► voted | refused ──► decided | expired | void ──► executed, all linked by their ticket.
+opened ──► voted | refused ──► decided | expired | void ──► executed, all linked by the ticket.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -27,19 +27,19 @@ RUNS_PER_PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class AuditOutcome:
-    """What became of a call once its ticket was settled."""
+    """The outcome of a call after its ticket was decided or expired."""
 
     status: str
     at: datetime
     event_id: int
     ran_with: Json
-    """The arguments that the tool got; None when it wasn't run."""
+    """The arguments that the tool got; None if it wasn't executed."""
     result: Json
 
 
 @dataclass(frozen=True, slots=True)
 class AuditCase:
-    """One ticket from its opening to what came of it."""
+    """One ticket, its decision attempts and the outcome of its call."""
 
     ticket: Ticket
     attempts: Sequence[StoredAttempt]
@@ -59,7 +59,7 @@ async def audit_run(ctx: ServiceContext, principal: Principal, run_id: RunId) ->
 async def export_audit(
     ctx: ServiceContext, principal: Principal, period: Period
 ) -> AsyncGenerator[Sequence[AuditCase]]:
-    """The cases in which something has happened in a period, page by page; nothing is held between."""
+    """The cases with an event in the period, page by page. No connection is held between pages."""
     after: tuple[datetime, TicketKey] | None = None
     while True:
         async with ctx.database.reading() as connection:
@@ -84,32 +84,36 @@ async def _cases(
     for attempt in await decisions.attempts(connection, tenant, list(given)):
         given[attempt.ticket].append(attempt)
     of_runs = sorted({(ticket.thread_id, ticket.run_id) for ticket in found})
-    told = await audit.audited_events(connection, tenant, of_runs)
+    events = await audit.audited_events(connection, tenant, of_runs)
     return [
-        AuditCase(ticket, given[ticket.id], _outcome(ticket, told[ticket.run_id]))
+        AuditCase(ticket, given[ticket.id], _outcome(ticket, events[ticket.run_id]))
         for ticket in found
     ]
 
 
-def _outcome(ticket: Ticket, told: Sequence[AuditedEvent]) -> AuditOutcome | None:
-    """What was said of the call first after its ticket was settled."""
-    is_settled = False
-    for one in told:
-        if one.event_type in (TicketDecided.event_type, TicketExpired.event_type):
-            is_settled = is_settled or one.fields["id"] == ticket.id
-        elif is_settled and ticket.call_id == _call_of(one):
+def _outcome(ticket: Ticket, events: Sequence[AuditedEvent]) -> AuditOutcome | None:
+    """The first event of the call after its ticket was decided or expired."""
+    is_closed = False
+    for event in events:
+        if event.event_type in (TicketDecided.event_type, TicketExpired.event_type):
+            is_closed = is_closed or event.fields["id"] == ticket.id
+        elif is_closed and ticket.call_id == _call_of(event):
             return AuditOutcome(
-                _status(ticket, one), one.at, one.seq, _ran_with(ticket), one.fields["result"]
+                _status(ticket, event),
+                event.at,
+                event.seq,
+                _executed_arguments(ticket),
+                event.fields["result"],
             )
     return None
 
 
-def _call_of(told: AuditedEvent) -> CallId:
-    is_resumed = told.event_type == ToolCallResumed.event_type
-    return CallId(told.fields["target_id"] if is_resumed else told.fields["id"])
+def _call_of(event: AuditedEvent) -> CallId:
+    is_resumed = event.event_type == ToolCallResumed.event_type
+    return CallId(event.fields["target_id"] if is_resumed else event.fields["id"])
 
 
-def _status(ticket: Ticket, told: AuditedEvent) -> str:
+def _status(ticket: Ticket, event: AuditedEvent) -> str:
     if ticket.status is TicketStatus.EXPIRED:
         return "expired"
     match None if ticket.decision is None else ticket.decision.answer.action:
@@ -119,13 +123,13 @@ def _status(ticket: Ticket, told: AuditedEvent) -> str:
             return "cancelled"
         case Action.RESPOND:
             return "answered"
-    if told.event_type != ToolCallResumed.event_type:
-        return str(told.fields["outcome"])
-    result = told.fields["result"]
+    if event.event_type != ToolCallResumed.event_type:
+        return str(event.fields["outcome"])
+    result = event.fields["result"]
     return "failed" if isinstance(result, dict) and set(result) == {"error"} else "succeeded"
 
 
-def _ran_with(ticket: Ticket) -> Json:
+def _executed_arguments(ticket: Ticket) -> Json:
     answer = None if ticket.decision is None else ticket.decision.answer
     if answer is None or answer.action not in (Action.APPROVE, Action.EDIT):
         return None

@@ -1,7 +1,6 @@
-"""Explain: why a run is where it is, and what would move it, in codes for programs and in words.
+"""Explain a run's status: why it is there and what would change it, as codes and as sentences.
 
-A question that is asked when something seems stuck: everything is read at one instant, and each reason
-says who has to do what.
+All rows are read in one snapshot. Each reason says what has to be done.
 """
 
 from collections.abc import Iterator
@@ -85,19 +84,19 @@ class Explanation:
     reasons: tuple[ExplainReason, ...]
     owner: Owner | None
     waiting_on: tuple[Ticket, ...]
-    """Open tickets of the run, or of the one that occupies its thread, for people or signals to answer."""
+    """Open tickets that block the run: its own, those of the open run before it, those of its children."""
     queue_position: int | None
     active_run_id: RunId | None
-    """The run that this one stands in line behind."""
+    """The open run that this run is queued behind."""
     next_attempt_at: datetime | None
     last_failure: ExplainedFailure | None
     descendants: tuple[RunRecord, ...] = ()
-    """The tree of runs that it has started, each after its parent."""
+    """All child runs below it, each after its parent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What the reasons are taken from."""
+    """The rows that the reasons are derived from."""
 
     run: RunRecord
     owner: Owner | None
@@ -106,19 +105,19 @@ class _Facts:
     unsettled: tuple[Ticket, ...]
     due_at: datetime | None
     workers: int
-    patience: float
-    below: tuple[RunRecord, ...]
-    asked_below: tuple[Ticket, ...]
+    heartbeat_timeout: float
+    descendants: tuple[RunRecord, ...]
+    tickets_of_descendants: tuple[Ticket, ...]
     followups: tuple[FailedFollowup, ...]
 
     @property
     def open_tickets(self) -> tuple[Ticket, ...]:
-        """For people to answer."""
+        """Open tickets that people answer."""
         return tuple(one for one in self._open if one.kind not in ANSWERED_BY_PROGRAMS)
 
     @property
     def open_events(self) -> tuple[Ticket, ...]:
-        """For signals to answer."""
+        """Open tickets that signals answer."""
         return tuple(one for one in self._open if one.kind is TicketKind.EVENT)
 
     @property
@@ -130,8 +129,8 @@ class _Facts:
         return tuple(one for one in self.unsettled if one.status is TicketStatus.OPEN)
 
     @property
-    def has_news(self) -> bool:
-        """Something has come that lets a waiting run go on."""
+    def can_resume(self) -> bool:
+        """Whether a waiting run has what it waits for."""
         if can_resume(self.unsettled):
             return True
         match self.run.state:
@@ -144,7 +143,7 @@ class _Facts:
 
 
 async def explain(ctx: ServiceContext, principal: Principal, run_id: RunId) -> Explanation:
-    """Why the run is where it is."""
+    """Explain the status of one run."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.transaction() as connection:
         await runs.see_one_instant(connection)
@@ -154,10 +153,10 @@ async def explain(ctx: ServiceContext, principal: Principal, run_id: RunId) -> E
         facts = await _facts(connection, record, ctx.heartbeat_timeout)
     return Explanation(
         run=record,
-        reasons=(*_reasons(facts), *_undone(facts)),
+        reasons=(*_reasons(facts), *_failed_followups(facts)),
         owner=facts.owner,
-        waiting_on=(*facts.open_tickets, *facts.open_events, *facts.asked_below),
-        descendants=facts.below,
+        waiting_on=(*facts.open_tickets, *facts.open_events, *facts.tickets_of_descendants),
+        descendants=facts.descendants,
         queue_position=facts.position,
         active_run_id=None if facts.occupant is None else facts.occupant.id,
         next_attempt_at=_next_attempt(facts),
@@ -165,11 +164,11 @@ async def explain(ctx: ServiceContext, principal: Principal, run_id: RunId) -> E
     )
 
 
-async def _facts(connection: Connection, run: RunRecord, patience: float) -> _Facts:
+async def _facts(connection: Connection, run: RunRecord, heartbeat_timeout: float) -> _Facts:
     owner, position, occupant = None, None, None
     match run.state:
         case Running(worker) if worker is not None:
-            owner = await diagnostics.owner(connection, worker, heartbeat_timeout=patience)
+            owner = await diagnostics.owner(connection, worker, heartbeat_timeout=heartbeat_timeout)
         case Created(admitted) if not admitted:
             position = await diagnostics.queue_position(connection, run)
             thread = await threads.get(connection, run.tenant, run.thread_id)
@@ -178,15 +177,17 @@ async def _facts(connection: Connection, run: RunRecord, patience: float) -> _Fa
     unsettled = await tickets.unsettled_of_run(
         connection, run.tenant, run.id if occupant is None else occupant.id
     )
-    below = await child_runs.descendants(connection, run.tenant, run.id)
-    asked = (
+    descendants = await child_runs.descendants(connection, run.tenant, run.id)
+    open_below = (
         []
         if run.is_done
-        else await child_runs.open_tickets_of(connection, run.tenant, [child.id for child in below])
+        else await child_runs.open_tickets_of(
+            connection, run.tenant, [child.id for child in descendants]
+        )
     )
     return _Facts(
-        below=tuple(below),
-        asked_below=tuple(asked),
+        descendants=tuple(descendants),
+        tickets_of_descendants=tuple(open_below),
         followups=tuple(await failed_followups.of_run(connection, run.tenant, run.id)),
         run=run,
         owner=owner,
@@ -196,8 +197,8 @@ async def _facts(connection: Connection, run: RunRecord, patience: float) -> _Fa
         due_at=await deliveries.due_at(
             connection, RunKey(run.tenant, run.thread_id, run.id, run.attempt)
         ),
-        workers=await diagnostics.living_workers(connection, heartbeat_timeout=patience),
-        patience=patience,
+        workers=await diagnostics.living_workers(connection, heartbeat_timeout=heartbeat_timeout),
+        heartbeat_timeout=heartbeat_timeout,
     )
 
 
@@ -205,31 +206,29 @@ def _reasons(facts: _Facts) -> Iterator[ExplainReason]:
     state = facts.run.state
     match state:
         case Done(termination):
-            yield ExplainReason(ReasonCode.DONE, _how_it_ended(facts.run.id, termination))
+            yield ExplainReason(ReasonCode.DONE, _termination_text(facts.run.id, termination))
             return
         case Running():
             yield from _why_running(facts)
         case Created(admitted):
-            yield from _on_its_way(facts) if admitted else _why_in_line(facts)
+            yield from _why_ready(facts) if admitted else _why_queued(facts)
         case Waiting():
             yield from _why_waiting(facts, state)
         case _:
             assert_never(state)
     if facts.run.pause is not None:
-        yield ExplainReason(ReasonCode.PAUSED, _how_paused(facts.run, facts.run.pause))
+        yield ExplainReason(ReasonCode.PAUSED, _pause_text(facts.run, facts.run.pause))
     if facts.run.cancel_requested_at is not None:
         what_next = (
-            "nobody executes it, so cancelling it again ends it at once."
-            if isinstance(state, Waiting) and not facts.has_news
-            else "whoever executes it ends it at the next safe point."
+            "No worker executes it: cancel it again to end it at once."
+            if isinstance(state, Waiting) and not facts.can_resume
+            else "The worker that executes it ends it at the next safe point."
         )
-        yield ExplainReason(
-            ReasonCode.CANCEL_REQUESTED, f"Somebody wants it cancelled; {what_next}"
-        )
+        yield ExplainReason(ReasonCode.CANCEL_REQUESTED, f"Its cancel was requested. {what_next}")
 
 
-def _undone(facts: _Facts) -> Iterator[ExplainReason]:
-    """What fails on the run's behalf, whether it goes on meanwhile or has ended."""
+def _failed_followups(facts: _Facts) -> Iterator[ExplainReason]:
+    """The run's failed follow-ups, also after its end."""
     for failed in facts.followups:
         if failed.given_up_at is None:
             yield ExplainReason(ReasonCode.ERRAND_FAILING, is_failing(failed))
@@ -237,7 +236,7 @@ def _undone(facts: _Facts) -> Iterator[ExplainReason]:
             yield ExplainReason(ReasonCode.ERRAND_GIVEN_UP, was_given_up(failed))
 
 
-def _how_paused(run: RunRecord, pause: PauseRequest) -> str:
+def _pause_text(run: RunRecord, pause: PauseRequest) -> str:
     why = f": {pause.reason.rstrip('.')}" if pause.reason else ""
     what_next = (
         "It suspends at its next step border"
@@ -250,14 +249,14 @@ def _how_paused(run: RunRecord, pause: PauseRequest) -> str:
     )
 
 
-def _how_it_ended(run_id: RunId, termination: Termination) -> str:
-    said = f"The run has ended: {status_reason(termination)}."
+def _termination_text(run_id: RunId, termination: Termination) -> str:
+    text = f"The run has ended: {status_reason(termination)}."
     if isinstance(termination, Failed):
-        said = f"The run has ended: {termination.code}: {termination.detail.rstrip('.')}."
+        text = f"The run has ended: {termination.code}: {termination.detail.rstrip('.')}."
     if outcome(termination) is Outcome.SUCCEEDED:
-        return said
+        return text
     return (
-        f"{said} As long as its thread hasn't gone on, it can be tried again from its last checkpoint: "
+        f"{text} As long as it is the thread's latest run, it can be retried from its last checkpoint: "
         f"POST /v1/runs/{run_id}/retry."
     )
 
@@ -265,7 +264,7 @@ def _how_it_ended(run_id: RunId, termination: Termination) -> str:
 def _why_running(facts: _Facts) -> Iterator[ExplainReason]:
     state, owner = facts.run.state, facts.owner
     if isinstance(state, Running) and state.owner is None:
-        yield from _on_its_way(facts)
+        yield from _why_ready(facts)
     elif owner is not None and owner.is_alive:
         yield ExplainReason(
             ReasonCode.EXECUTING,
@@ -274,23 +273,23 @@ def _why_running(facts: _Facts) -> Iterator[ExplainReason]:
     else:
         yield ExplainReason(
             ReasonCode.OWNER_LOST,
-            f"The process that executed it hasn't been heard of for {facts.patience:g} seconds. "
-            "Another one takes the run over and goes on from its last checkpoint.",
+            f"The process that executed it has written no heartbeat for {facts.heartbeat_timeout:g} seconds. "
+            "Another process takes the run over and continues from its last checkpoint.",
         )
-        yield from _if_nobody_works(facts)
+        yield from _if_no_worker(facts)
 
 
-def _on_its_way(facts: _Facts) -> Iterator[ExplainReason]:
+def _why_ready(facts: _Facts) -> Iterator[ExplainReason]:
     if facts.run.is_paused:
         return
     yield ExplainReason(
         ReasonCode.DELIVERY_QUEUED,
-        "It can go on, and is executed as soon as a worker has a free slot for it.",
+        "It is ready, and is executed as soon as a worker has a free slot.",
     )
-    yield from _if_nobody_works(facts)
+    yield from _if_no_worker(facts)
 
 
-def _if_nobody_works(facts: _Facts) -> Iterator[ExplainReason]:
+def _if_no_worker(facts: _Facts) -> Iterator[ExplainReason]:
     if facts.workers == 0:
         yield ExplainReason(
             ReasonCode.NO_WORKER,
@@ -298,17 +297,17 @@ def _if_nobody_works(facts: _Facts) -> Iterator[ExplainReason]:
         )
 
 
-def _why_in_line(facts: _Facts) -> Iterator[ExplainReason]:
+def _why_queued(facts: _Facts) -> Iterator[ExplainReason]:
     occupant = facts.occupant
     behind = "another run" if occupant is None else f"run {occupant.id}, which is {occupant.status}"
     yield ExplainReason(
         ReasonCode.QUEUED_BEHIND_RUN,
-        f"Its thread is occupied by {behind}; this run is number {facts.position} in line.",
+        f"Its thread is occupied by {behind}. This run is number {facts.position} in the queue.",
     )
     if occupant is not None and occupant.is_paused:
         yield ExplainReason(
             ReasonCode.THREAD_WAITING,
-            "The run that occupies the thread is paused. Resume it with "
+            "The thread's open run is paused. Resume it with "
             f"POST /v1/runs/{occupant.id}/resume, or cancel it.",
         )
         return
@@ -316,13 +315,13 @@ def _why_in_line(facts: _Facts) -> Iterator[ExplainReason]:
         case Waiting(until=until) if until is not None:
             yield ExplainReason(
                 ReasonCode.THREAD_WAITING,
-                "The run that occupies the thread waits for a rate limit itself, and resumes at "
+                "The thread's open run waits for a rate limit, and resumes at "
                 f"{format_timestamp(until)}. Wait for it, or cancel it.",
             )
         case Waiting():
             yield ExplainReason(
                 ReasonCode.THREAD_WAITING,
-                "The run that occupies the thread waits itself. Answer its tickets, or cancel it.",
+                "The thread's open run waits, too. Answer its tickets, or cancel it.",
             )
 
 
@@ -330,21 +329,21 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[ExplainReason]:
     if state.reason is WaitingReason.AGENT_VERSION_UNAVAILABLE:
         yield ExplainReason(
             ReasonCode.AGENT_VERSION_UNAVAILABLE,
-            f"{state.message}. It goes on by itself once a worker has that version of its agent, "
-            "with its model and its tools; or cancel it, and retry it with the current version.",
+            f"{state.message}. It resumes once a worker has that version of its agent, with its model "
+            "and its tools. Or cancel it, and retry it with the current version.",
         )
         return
     if state.until is not None:
-        yield ExplainReason(ReasonCode.RATE_LIMITED, _until_when(facts.run, state.until))
-        yield from _if_nobody_works(facts)
+        yield ExplainReason(ReasonCode.RATE_LIMITED, _rate_limit_text(facts.run, state.until))
+        yield from _if_no_worker(facts)
         return
-    if facts.has_news:
-        yield from _on_its_way(facts)
-    for about_limit in (one for one in facts.open_tickets if one.kind is TicketKind.LIMIT):
+    if facts.can_resume:
+        yield from _why_ready(facts)
+    for limit in (one for one in facts.open_tickets if one.kind is TicketKind.LIMIT):
         yield ExplainReason(
             ReasonCode.LIMIT_REACHED,
-            f"{about_limit.message}. Nothing of it goes on until somebody approves more of that, says how "
-            "much more, or rejects it, which ends the run.",
+            f"{limit.message}. The run continues when the ticket is approved or edited to raise the "
+            "limit. A rejection ends the run.",
         )
     if tickets_open := len(facts.open_tickets):
         yield ExplainReason(
@@ -352,30 +351,31 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[ExplainReason]:
             f"{tickets_open} {'ticket is' if tickets_open == 1 else 'tickets are'} open. "
             f"Answer with POST /v1/runs/{facts.run.id}/decisions.",
         )
-    asked = f", {len(facts.asked_below)} of whose tickets are open" if facts.asked_below else ""
+    tickets_below = len(facts.tickets_of_descendants)
+    below = f", {tickets_below} of whose tickets are open" if tickets_below else ""
     if tasks_open := facts.run.open_tasks:
         yield ExplainReason(
             ReasonCode.WAITING_FOR_TASKS,
-            f"{tasks_open} {'task of its is' if tasks_open == 1 else 'tasks of its are'} still at "
-            f"work in the background{asked}: GET /v1/runs/{facts.run.id}/tasks.",
+            f"{tasks_open} of its background {'task is' if tasks_open == 1 else 'tasks are'} not "
+            f"finished{below}: GET /v1/runs/{facts.run.id}/tasks.",
         )
     if children_open := facts.open_children:
         yield ExplainReason(
             ReasonCode.WAITING_FOR_CHILDREN,
             f"It waits for {children_open} {'run' if children_open == 1 else 'runs'} of other agents"
-            f"{asked}: GET /v1/runs/{facts.run.id}/children.",
+            f"{below}: GET /v1/runs/{facts.run.id}/children.",
         )
     if state.reason is WaitingReason.MANUAL_PAUSE:
         return
     for waits in facts.open_events:
-        yield ExplainReason(ReasonCode.WAITING_FOR_EVENT, _what_comes(waits))
-    if not (facts.has_news or tickets_open or tasks_open or children_open or facts.open_events):
+        yield ExplainReason(ReasonCode.WAITING_FOR_EVENT, _event_text(waits))
+    if not (facts.can_resume or tickets_open or tasks_open or children_open or facts.open_events):
         yield ExplainReason(
-            ReasonCode.WAITING_FOR_EVENT, f"It waits for something from outside: {state.message}."
+            ReasonCode.WAITING_FOR_EVENT, f"It waits for an external event: {state.message}."
         )
 
 
-def _what_comes(ticket: Ticket) -> str:
+def _event_text(ticket: Ticket) -> str:
     wait = ticket.event
     assert wait is not None
     until = "" if ticket.expires_at is None else f" until {format_timestamp(ticket.expires_at)}"
@@ -385,7 +385,7 @@ def _what_comes(ticket: Ticket) -> str:
     )
 
 
-def _until_when(run: RunRecord, until: datetime) -> str:
+def _rate_limit_text(run: RunRecord, until: datetime) -> str:
     waits = waits_of(run.run_state)
     return (
         f"{waits.newest.rstrip('.')}. The run resumes at {format_timestamp(until)}, without a person. It has waited "
@@ -394,12 +394,12 @@ def _until_when(run: RunRecord, until: datetime) -> str:
 
 
 def _next_attempt(facts: _Facts) -> datetime | None:
-    """When somebody will look at the run, as far as that has a time."""
+    """When a worker will next claim the run, if that time is known."""
     if isinstance(facts.run.state, Waiting) and facts.run.state.until is not None:
         return facts.run.state.until
     if facts.due_at is not None or facts.owner is None or facts.owner.is_alive:
         return facts.due_at
-    return facts.owner.heartbeat_at + timedelta(seconds=facts.patience)
+    return facts.owner.heartbeat_at + timedelta(seconds=facts.heartbeat_timeout)
 
 
 def _last_failure(run: RunRecord) -> ExplainedFailure | None:

@@ -1,4 +1,4 @@
-"""What has failed on a run's behalf beside the run itself, in words that say what to do about it."""
+"""Sentences about a run's failed follow-ups: what failed, and what to do about it."""
 
 from typing import assert_never
 
@@ -15,14 +15,17 @@ from app.domain.timestamps import format_timestamp
 def is_failing(failed: FailedFollowup) -> str:
     what, _ = _words(failed)
     return (
-        f"{what} has failed {_times(failed)}, and is tried again at {format_timestamp(failed.next_at)}; "
-        "the server's log says why."
+        f"{what} has failed {_times(failed)} and is retried at {format_timestamp(failed.next_at)}. "
+        "The server's log says why."
     )
 
 
 def was_given_up(failed: FailedFollowup) -> str:
-    what, now = _words(failed)
-    return f"{what} was given up after it had failed {_times(failed)}; the server's log says why. {now}"
+    what, consequence = _words(failed)
+    return (
+        f"{what} was given up after it failed {_times(failed)}. The server's log says why. "
+        f"{consequence}"
+    )
 
 
 def _times(failed: FailedFollowup) -> str:
@@ -30,17 +33,17 @@ def _times(failed: FailedFollowup) -> str:
 
 
 def _words(failed: FailedFollowup) -> tuple[str, str]:
-    """What was to be done, and how things stand when it isn't."""
+    """What the follow-up does, and the consequence if it isn't done."""
     match failed.followup:
         case AbortRemote():
             return (
-                "Telling the remote agent that nobody wants its work any more",
-                "It may still be at work there.",
+                "Aborting the turn of the remote agent",
+                "The remote agent may still be working.",
             )
         case CallRunEnd():
             return (
                 "Calling the run_end hooks of its agent's plugins",
-                "They aren't called any more; the run itself has ended as its record says.",
+                "They aren't called any more. The run itself has ended as its record says.",
             )
         case ChildFollowup(kind=kind, child_run_id=child):
             return _about_child(kind, f"run {child}", f"/v1/runs/{child}")
@@ -53,27 +56,27 @@ def _about_child(kind: FollowupKind, child: str, path: str) -> tuple[str, str]:
         case FollowupKind.START:
             return (
                 f"Starting {child} of another agent",
-                "Whoever waited for it has an error instead.",
+                "The call or task that waited for it got an error instead.",
             )
         case FollowupKind.REPORT_TO_PARENT:
             return (
-                f"Hearing of {child}",
-                f"Whoever waited for it has an error instead; GET {path} says what came of it.",
+                f"Reporting the result of {child}",
+                f"The call or task that waited for it got an error instead. GET {path} shows its result.",
             )
         case FollowupKind.CANCEL:
             return (
-                f"Cancelling {child}, for which nobody waits any more",
-                f"It may still be there: POST {path}/cancel.",
+                f"Cancelling {child}, whose parent doesn't wait for it any more",
+                f"It may still execute. Cancel it with POST {path}/cancel.",
             )
         case FollowupKind.FORWARD_MESSAGES:
             return (
-                f"Passing messages on to {child}",
-                f"They stay unread; what it has to know can be sent to it: POST {path}/inputs.",
+                f"Forwarding messages to {child}",
+                f"They stay unread. Send what it has to know with POST {path}/inputs.",
             )
         case FollowupKind.FORGET:
             return (
-                f"Removing {child}, which wasn't to be kept",
-                f"It is still there: GET {path} names its thread, which can be deleted.",
+                f"Deleting {child}, which should not be kept",
+                f"It still exists. GET {path} names its thread, which can be deleted.",
             )
         case _:
             assert_never(kind)

@@ -1,4 +1,4 @@
-"""Queries of an approver: which questions wait, and all that one needs to answer one of them."""
+"""The ticket inbox: lists tickets, and reads one with all that an approver needs to decide it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,17 +25,17 @@ MAX_SIMILAR = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketView:
-    """A ticket with what an approver wants to know before answering."""
+    """A ticket with its context for an approver."""
 
     ticket: Ticket
     run: RunRecord
     agent_version: AgentVersion
     agent_description: str
     tool: ToolDescriptor | None
-    """None when the agent can't be had here any more."""
+    """None if the agent version isn't installed here any more."""
     last_messages: Sequence[LoggedMessage]
     similar: Sequence[Ticket]
-    """Calls of the same tool by the same agent, and what was decided about them."""
+    """Decided tickets for calls of the same tool by the same agent."""
 
 
 async def list_tickets(
@@ -52,7 +52,7 @@ async def list_tickets(
 
 
 async def read_ticket(ctx: ServiceContext, principal: Principal, key: TicketKey) -> TicketView:
-    """All on one page: nobody should have to look elsewhere to decide."""
+    """Read a ticket with its run, tool, last messages and similar tickets."""
     principal.require(Scope.RUNS_READ)
     tenant = principal.tenant
     async with ctx.database.reading() as connection:
@@ -72,10 +72,10 @@ async def read_ticket(ctx: ServiceContext, principal: Principal, key: TicketKey)
             limit=LAST_MESSAGES,
         )
         alike = await listing.decided_alike(connection, tenant, found, MAX_SIMILAR)
-        at_work = active_agent(await threads.state(connection, tenant, found.thread_id))
+        active = active_agent(await threads.state(connection, tenant, found.thread_id))
     version = run.agent_version
-    if at_work is not None and at_work[0] == found.agent_id:
-        version = at_work[1] or version
+    if active is not None and active[0] == found.agent_id:
+        version = active[1] or version
     agent = await ctx.agents.for_tenant(tenant).at_version(found.agent_id, version)
     tool = agent.tools.get(found.tool_name) if isinstance(agent, ResolvedAgent) else None
     return TicketView(

@@ -1,4 +1,4 @@
-"""Queries about runs, threads and messages. Foreign and missing are the same: not found."""
+"""Queries about runs, threads and messages. Rows of another tenant are not found, like missing ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ SLICE_OF_LOG = 500
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run with the tickets that keep it waiting, and those that keep the children it waits for."""
+    """A run with its open tickets, and those of its descendants."""
 
     run: RunRecord
     open_tickets: tuple[Ticket, ...] = ()
@@ -39,7 +39,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
-    """All that a client needs to draw a run without its history of events."""
+    """All that a client needs to show a run without reading its past events."""
 
     view: RunView
     messages: tuple[LoggedMessage, ...]
@@ -56,7 +56,7 @@ def thread_not_found(thread_id: ThreadId) -> NotFound:
 
 
 async def found_thread(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> Thread:
-    """The thread as it is stored; refuses when there is none."""
+    """Read a thread; raises `thread_not_found`."""
     found = await threads.get(connection, tenant, thread_id)
     if found is None:
         raise thread_not_found(thread_id)
@@ -64,7 +64,7 @@ async def found_thread(connection: Connection, tenant: Tenant, thread_id: Thread
 
 
 async def locked_thread(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> Thread:
-    """The thread, and its lock until the commit; refuses when there is none."""
+    """Read a thread and lock its row until commit; raises `thread_not_found`."""
     found = await threads.lock(connection, tenant, thread_id)
     if found is None:
         raise thread_not_found(thread_id)
@@ -77,7 +77,7 @@ async def read_run(ctx: ServiceContext, principal: Principal, run_id: RunId) -> 
 
 
 async def read_view(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> RunView:
-    """For whoever has just changed the run, and may know what came of it."""
+    """Read a run without a scope check, for a command's caller that has just changed it."""
     async with ctx.database.reading() as connection:
         record = await runs.get(connection, tenant, run_id)
         if record is None:
@@ -95,11 +95,11 @@ async def _waiting(
     has_children = any(ticket.kind is TicketKind.CHILD for ticket in open_ones)
     if not has_children and record.open_tasks == 0:
         return RunView(record, open_ones)
-    below = [
+    descendants = [
         child.id for child in await child_runs.descendants(connection, record.tenant, record.id)
     ]
-    asked = await child_runs.open_tickets_of(connection, record.tenant, below)
-    return RunView(record, open_ones, tuple(asked))
+    tickets_below = await child_runs.open_tickets_of(connection, record.tenant, descendants)
+    return RunView(record, open_ones, tuple(tickets_below))
 
 
 async def list_runs(
@@ -110,7 +110,7 @@ async def list_runs(
     before: tuple[datetime, RunId] | None,
     limit: int,
 ) -> Slice[RunView]:
-    """Each with its own tickets; those of its children are shown by the run itself."""
+    """A page of runs, each with its own open tickets; those of descendants only `read_run` shows."""
     principal.require(Scope.RUNS_READ)
     tenant = principal.tenant
     async with ctx.database.reading() as connection:
@@ -118,9 +118,11 @@ async def list_runs(
         waiting = [run.id for run in found if isinstance(run.state, Waiting)]
         sizes = await tickets.bytes_of_open(connection, tenant, waiting) if waiting else {}
         shown = _fitting(found, sizes)
-        asking = [run.id for run in shown if run.id in sizes]
-        asked = await tickets.open_of_runs(connection, tenant, asking) if asking else {}
-    views = tuple(RunView(run, tuple(asked.get(run.id, ()))) for run in shown)
+        with_tickets = [run.id for run in shown if run.id in sizes]
+        open_of = (
+            await tickets.open_of_runs(connection, tenant, with_tickets) if with_tickets else {}
+        )
+    views = tuple(RunView(run, tuple(open_of.get(run.id, ()))) for run in shown)
     return Slice(views, shown.has_more)
 
 
@@ -135,7 +137,7 @@ def _fitting(found: Slice[RunRecord], ticket_bytes: Mapping[RunId, int]) -> Slic
 
 
 async def read_snapshot(ctx: ServiceContext, principal: Principal, run_id: RunId) -> RunSnapshot:
-    """The run, its part of the log, and the event from which to go on following."""
+    """Read a run, its messages, its partial message and the event id to follow from, in one snapshot."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.transaction() as connection:
         await runs.see_one_instant(connection)
@@ -146,19 +148,19 @@ async def read_snapshot(ctx: ServiceContext, principal: Principal, run_id: RunId
         head = await event_log.next_seq(connection, principal.tenant, record.thread_id) - 1
         open_parts = PartialMessage()
         if isinstance(record.state, Running):
-            said = await event_log.of_open_step(
+            events = await event_log.of_open_step(
                 connection, principal.tenant, record.thread_id, run_id, record.events_from
             )
-            open_parts = partial_message_of(said)
+            open_parts = partial_message_of(events)
         if (partial := partial_answer_of(record.run_state)) is not None and not record.is_done:
             open_parts = replace(open_parts, text=partial.text + open_parts.text)
         log = await _log_of(connection, record)
-        seen = await _waiting(connection, record, unsettled)
-    return RunSnapshot(seen, tuple(log), open_parts, head)
+        view = await _waiting(connection, record, unsettled)
+    return RunSnapshot(view, tuple(log), open_parts, head)
 
 
 async def _log_of(connection: Connection, record: RunRecord) -> list[LoggedMessage]:
-    """A run's part of the log. It may be long: other requests are served between its slices."""
+    """A run's messages, read in slices: other requests are served in between."""
     if record.input is None or record.input.range is None:
         return []
     last = record.output.range or record.input.range

@@ -1,4 +1,4 @@
-"""Waiting for a run to come to rest, without holding anything meanwhile."""
+"""Wait until a run is idle, without holding a database connection meanwhile."""
 
 import asyncio
 
@@ -19,15 +19,15 @@ async def wait_until_idle(
     *,
     only_done: bool = False,
 ) -> bool:
-    """Whether the run is done, or waits for somebody, before the time is over."""
+    """Whether the run is done or waits for a decision within `seconds`."""
     subscription = ctx.hub.subscribe(tenant, thread_id)
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         while True:
-            standing = await runs.status_of_run(ctx.database.pool, tenant, run_id)
-            if standing is None or standing.status is RunStatus.DONE:
+            found = await runs.status_of_run(ctx.database.pool, tenant, run_id)
+            if found is None or found.status is RunStatus.DONE:
                 return True
-            if standing.is_idle and not only_done:
+            if found.is_idle and not only_done:
                 return True
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:

@@ -17,6 +17,7 @@ from app.domain.events.run_events import CancelRequested, RunCreated, RunStart
 from app.domain.events.ticket_events import TicketDecided
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.principals import DEFAULT_TENANT
+from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.identity import run_identity
 from app.domain.runs.runs import (
     Created,
@@ -41,7 +42,6 @@ from app.runtime.endings import Ending, HandedOver, fail
 from app.runtime.loop import advance
 from app.testing.journal import MemoryJournal
 from app.testing.thread_rows import ThreadRows
-from app.workers.execution_context import ClaimedRun
 
 
 class _EmptyInbox:

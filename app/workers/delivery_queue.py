@@ -1,4 +1,4 @@
-"""The queue of deliveries: taken by this process while it works, under a loop that outlives outages."""
+"""The delivery queue: hands each pgqueuer job to its handler, and restarts pgqueuer after an outage."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -32,14 +32,15 @@ from app.storage.queue.deliveries import (
     queue_queries,
 )
 from app.storage.runs.runs import RunKey
+from app.workers.periodic.loop import wait_for_next
 from app.workers.queue_writes import OutageTolerantQueries
 
 BATCH_SIZE = 5
 RESTART_INTERVAL_SECONDS = 0.5
 REDELIVERY_SECONDS = 0.25
-"""Seconds until a delivery is tried again that can't be dealt with now."""
+"""Delay of a delivery that this process can't handle now."""
 STOP_TIMEOUT_SECONDS = 3.0
-_MENDS_BY_RESTARTING: tuple[type[Exception], ...] = (*DATABASE_UNAVAILABLE, PgqException)
+RESTARTABLE_ERRORS: tuple[type[Exception], ...] = (*DATABASE_UNAVAILABLE, PgqException)
 
 log = structlog.get_logger(__name__)
 
@@ -47,59 +48,58 @@ log = structlog.get_logger(__name__)
 class DeliveryResult(Enum):
     DONE = auto()
     BUSY = auto()
-    """No room here: let another worker have it, or this one a little later."""
+    """No free slot: the delivery goes back into the queue, for any worker."""
 
 
-Handle = Callable[[RunKey, str], Awaitable[DeliveryResult]]
+HandleRun = Callable[[RunKey, str], Awaitable[DeliveryResult]]
 HandleTask = Callable[[TaskKey], Awaitable[DeliveryResult]]
 HandleSignalJob = Callable[[SignalJob], Awaitable[None]]
 HandleFollowup = Callable[[Followup, JobInfo], Awaitable[RetryAfter | None]]
-"""Says when an errand is to be looked at again, unless that is over."""
+"""Returns the delay before the next try, or None when the follow-up is done."""
 
 
 class DeliveryQueue:
     def __init__(
         self,
         database: Database,
-        handle: Handle,
+        handle_run: HandleRun,
         handle_task: HandleTask,
-        handle_errand: HandleFollowup,
+        handle_followup: HandleFollowup,
         handle_signal_job: HandleSignalJob,
         *,
         poll: float,
         lost_after: float,
     ) -> None:
         self._database = database
-        self._handle = handle
+        self._handle_run = handle_run
         self._handle_task = handle_task
-        self._handle_errand = handle_errand
+        self._handle_followup = handle_followup
         self._handle_signal_job = handle_signal_job
         self._poll = poll
-        # Until then the queue keeps the delivery's key, and a second one for the same run is none.
+        # pgqueuer gives a job whose worker is silent for so long to another one.
         self._lost_after = timedelta(seconds=lost_after)
         self._manager: QueueManager | None = None
         self._pool: QueuePool | None = None
         self._stopping = asyncio.Event()
 
     async def work(self) -> None:
-        """Hand each delivery to the handler, until stopped; an outage only interrupts."""
+        """Hand each delivery to its handler until stopped; restart pgqueuer after an outage."""
         while not self._stopping.is_set():
             try:
                 await self._work_until_broken()
-            except* _MENDS_BY_RESTARTING as errors:
+            except* RESTARTABLE_ERRORS as errors:
                 log.debug("queue_restarted", errors=[repr(e)[:200] for e in errors.exceptions])
-            if not self._stopping.is_set():
-                await self._pause()
+            await wait_for_next(self._stopping, RESTART_INTERVAL_SECONDS)
 
     def stop(self) -> None:
-        """Take no more deliveries; those being handled are seen through, if the database answers."""
+        """Take no more deliveries. Those in a handler are completed if the database answers in time."""
         self._stopping.set()
         if self._manager is not None:
             self._manager.shutdown.set()
-        asyncio.get_running_loop().call_later(STOP_TIMEOUT_SECONDS, self._cut)
+        asyncio.get_running_loop().call_later(STOP_TIMEOUT_SECONDS, self._close_connections)
 
-    def _cut(self) -> None:
-        """The queue waits for its last statements however long they take: end them."""
+    def _close_connections(self) -> None:
+        """pgqueuer waits for its last statements without a time-out: end their connections."""
         if self._pool is not None:
             self._pool.terminate()
 
@@ -113,7 +113,7 @@ class DeliveryQueue:
             manager = QueueManager(queue_queries(AsyncpgPoolDriver(self._pool), queries))
             manager.entrypoint(ENTRYPOINT, accepts_context=False)(self._received)
             manager.entrypoint(TASK_ENTRYPOINT, accepts_context=False)(self._received_task)
-            manager.entrypoint(FOLLOWUP_ENTRYPOINT, accepts_context=False)(self._received_errand)
+            manager.entrypoint(FOLLOWUP_ENTRYPOINT, accepts_context=False)(self._received_followup)
             manager.entrypoint(SIGNAL_ENTRYPOINT, accepts_context=False)(self._received_signal_job)
             self._manager = manager
             if self._stopping.is_set():
@@ -130,57 +130,52 @@ class DeliveryQueue:
         due_at = meant_for(job.payload) or job.created
         delay = (datetime.now(UTC) - due_at).total_seconds()  # noqa: TID251  the queue's own clock
         telemetry.queue_delay.observe(max(0.0, delay))
-        await _handled(job, self._handle(delivered(job.payload), str(job.id)))
+        await _retry_unless_done(job, self._handle_run(delivered(job.payload), str(job.id)))
 
     async def _received_task(self, job: Job) -> None:
-        await _handled(job, self._handle_task(delivered_task(job.payload)))
+        await _retry_unless_done(job, self._handle_task(delivered_task(job.payload)))
 
-    async def _received_errand(self, job: Job) -> None:
-        """No errand keeps another one waiting: one that has to wait itself is put back."""
+    async def _received_followup(self, job: Job) -> None:
+        """Run a follow-up. One that has to wait goes back into the queue, so it blocks no other."""
         try:
-            later = await self._handle_errand(delivered_followup(job.payload), self._asked(job))
+            retry_after = await self._handle_followup(
+                delivered_followup(job.payload), self._job_info(job)
+            )
         except DATABASE_UNAVAILABLE as error:
-            raise _when_database_is_back(job, error) from error
-        if later is not None:
-            raise _again(later.seconds, "not done yet")
+            raise _retry_after_outage(job, error) from error
+        if retry_after is not None:
+            raise _retry_after(retry_after.seconds, "not done yet")
 
     async def _received_signal_job(self, job: Job) -> None:
-        """Tried until it is done: a signal that was answered with 200 must not be lost."""
+        """Retried until it succeeds: a signal that was answered with 200 must not be lost."""
         try:
             await self._handle_signal_job(delivered_signal_job(job.payload))
         except DATABASE_UNAVAILABLE as error:
-            raise _when_database_is_back(job, error) from error
+            raise _retry_after_outage(job, error) from error
         except Exception as error:
             log.exception("signal_job_failed", tries=job.attempts + 1)
-            raise _again(retry_delay(job.attempts + 1), "failed") from error
+            raise _retry_after(retry_delay(job.attempts + 1), "failed") from error
 
-    def _asked(self, job: Job) -> JobInfo:
+    def _job_info(self, job: Job) -> JobInfo:
         waited = datetime.now(UTC) - job.execute_after  # noqa: TID251  the queue's own clock
         return JobInfo(polls=job.attempts, is_late=waited > self._lost_after)
 
-    async def _pause(self) -> None:
-        try:
-            async with asyncio.timeout(RESTART_INTERVAL_SECONDS):
-                await self._stopping.wait()
-        except TimeoutError:
-            return
 
-
-async def _handled(job: Job, handling: Awaitable[DeliveryResult]) -> None:
-    """A delivery that can't be dealt with now stays; the queue would drop what it fails over."""
+async def _retry_unless_done(job: Job, handling: Awaitable[DeliveryResult]) -> None:
+    """Retry a delivery that was not handled: pgqueuer drops a job whose handler raises."""
     try:
         if await handling is DeliveryResult.DONE:
             return
     except DATABASE_UNAVAILABLE as error:
-        raise _when_database_is_back(job, error) from error
-    raise _again(REDELIVERY_SECONDS, "no free slot")
+        raise _retry_after_outage(job, error) from error
+    raise _retry_after(REDELIVERY_SECONDS, "no free slot")
 
 
-def _when_database_is_back(job: Job, error: Exception) -> RetryRequested:
+def _retry_after_outage(job: Job, error: Exception) -> RetryRequested:
     reason = reason_of(error).value
     log.warning("delivery_postponed", kind=job.entrypoint, reason=reason, tries=job.attempts + 1)
-    return _again(REDELIVERY_SECONDS, f"database away: {reason}")
+    return _retry_after(REDELIVERY_SECONDS, f"database away: {reason}")
 
 
-def _again(seconds: float, reason: str) -> RetryRequested:
+def _retry_after(seconds: float, reason: str) -> RetryRequested:
     return RetryRequested(delay=timedelta(seconds=seconds), reason=reason)

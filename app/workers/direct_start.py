@@ -1,30 +1,30 @@
-"""Launching: a run that may go on and finds a free slot here is executed here, without a delivery."""
+"""Commands that execute their run in this process, without a delivery, if the worker has a free slot.
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+The slot is reserved before the command's transaction, and freed again if no run needs it.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import structlog
 
 from app.commands.idempotency import IdempotentCommand
 from app.commands.inputs.send import AcceptedInput, InputRequest, Target, send_input
-from app.commands.runs.enqueue import JoinedRun, Queued
+from app.commands.runs.enqueue import AcceptedRun
 from app.commands.runs.new_run import StartRequest
 from app.commands.runs.pause import Unpaused, unpause
 from app.commands.runs.retry import RetryRequest, retry
-from app.commands.runs.start import AlreadyStarted, ClaimedStart, start_run
+from app.commands.runs.start import StartedRun, start_run
 from app.commands.tickets.decide import Decided, decide
 from app.commands.tickets.decision_types import DecisionRequest
 from app.context import ServiceContext
-from app.domain.ids import RunId
+from app.domain.ids import RunId, WorkerId
 from app.domain.principals import Principal
-from app.domain.runs.runs import RunRecord, RunStatus
-from app.domain.threads.messages import LoggedMessage
+from app.domain.runs.claimed_run import ClaimedRun
+from app.domain.runs.runs import RunRecord
 from app.storage.postgres.database import DATABASE_UNAVAILABLE
 from app.storage.runs.runs import RunKey
-from app.workers.execution_context import ClaimedRun
 from app.workers.worker import Worker
-
-T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -35,30 +35,13 @@ async def start_and_execute(
     principal: Principal,
     request: StartRequest,
     once: IdempotentCommand[RunRecord] | None = None,
-) -> ClaimedStart | Queued | JoinedRun | AlreadyStarted:
-    """Start a run and, when it was claimed for this process, let it go at once."""
-    if worker is None or not worker.reserve():
-        return await start_run(ctx, principal, request, worker=None, once=once)
-    try:
-        started = await start_run(ctx, principal, request, worker=worker.worker_id, once=once)
-    except BaseException:
-        worker.free()
-        raise
-    if not isinstance(started, ClaimedStart):
-        await _claim(worker, started.to_claim if isinstance(started, Queued) else None)
-        return started
-    first = started.first_message_seq
-    log = tuple(LoggedMessage(first + place, m) for place, m in enumerate(started.messages))
-    worker.launch(
-        ClaimedRun(
-            record=started.record,
-            next_seq=first + len(log),
-            previous_state=RunStatus.CREATED,
-            log=log if first == 1 else None,
-            is_announced=True,
-            thread_state=started.thread_state,
-        )
-    )
+) -> StartedRun:
+    """Start a run."""
+    async with _reserve_slot(worker) as slot:
+        started = await start_run(ctx, principal, request, worker=slot.worker_id, once=once)
+        if started.claimed is not None:
+            slot.launch(started.claimed)
+        await slot.claim_and_launch(started.to_claim)
     return started
 
 
@@ -69,13 +52,12 @@ async def retry_and_execute(
     run_id: RunId,
     request: RetryRequest,
     once: IdempotentCommand[RunRecord] | None = None,
-) -> Queued:
-    """Start a run in a failed one's place, and let it go at once."""
-
-    async def command(deliver: bool) -> Queued:
-        return await retry(ctx, principal, run_id, request, deliver=deliver, once=once)
-
-    return await _with_a_slot(worker, command, lambda line: line.to_claim)
+) -> AcceptedRun:
+    """Start a run in the place of a failed one."""
+    async with _reserve_slot(worker) as slot:
+        accepted = await retry(ctx, principal, run_id, request, deliver=slot.is_missing, once=once)
+        await slot.claim_and_launch(accepted.to_claim)
+    return accepted
 
 
 async def decide_and_execute(
@@ -86,12 +68,11 @@ async def decide_and_execute(
     requests: Sequence[DecisionRequest],
     once: IdempotentCommand[Decided] | None = None,
 ) -> Decided:
-    """Record answers to tickets, and let their run go on at once."""
-
-    async def command(deliver: bool) -> Decided:
-        return await decide(ctx, principal, run_id, requests, deliver=deliver, once=once)
-
-    return await _with_a_slot(worker, command, lambda decided: decided.to_resume)
+    """Decide tickets of a run, and resume it."""
+    async with _reserve_slot(worker) as slot:
+        decided = await decide(ctx, principal, run_id, requests, deliver=slot.is_missing, once=once)
+        await slot.claim_and_launch(decided.to_resume)
+    return decided
 
 
 async def resume_run(
@@ -101,12 +82,11 @@ async def resume_run(
     run_id: RunId,
     once: IdempotentCommand[Unpaused] | None = None,
 ) -> Unpaused:
-    """Remove a run's pause, and execute the run here if there is a slot."""
-
-    async def command(deliver: bool) -> Unpaused:
-        return await unpause(ctx, principal, run_id, deliver=deliver, once=once)
-
-    return await _with_a_slot(worker, command, lambda unpaused: unpaused.to_claim)
+    """Remove a run's pause, and resume it."""
+    async with _reserve_slot(worker) as slot:
+        unpaused = await unpause(ctx, principal, run_id, deliver=slot.is_missing, once=once)
+        await slot.claim_and_launch(unpaused.to_claim)
+    return unpaused
 
 
 async def send_and_execute(
@@ -117,38 +97,54 @@ async def send_and_execute(
     request: InputRequest,
     once: IdempotentCommand[AcceptedInput] | None = None,
 ) -> AcceptedInput:
-    """Send messages to a run or a thread, and let a run that was started for them go at once."""
+    """Send messages to a run or a thread, and execute a run that was started for them."""
+    async with _reserve_slot(worker) as slot:
+        accepted = await send_input(ctx, principal, to, request, deliver=slot.is_missing, once=once)
+        await slot.claim_and_launch(accepted.to_claim)
+    return accepted
 
-    async def command(deliver: bool) -> AcceptedInput:
-        return await send_input(ctx, principal, to, request, deliver=deliver, once=once)
 
-    return await _with_a_slot(worker, command, lambda accepted: accepted.to_claim)
+class _Slot:
+    """A slot that is reserved for at most one run; missing if the worker has none free."""
+
+    def __init__(self, worker: Worker | None) -> None:
+        self._worker = worker
+
+    @property
+    def is_missing(self) -> bool:
+        return self._worker is None
+
+    @property
+    def worker_id(self) -> WorkerId | None:
+        return None if self._worker is None else self._worker.worker_id
+
+    def launch(self, claimed: ClaimedRun) -> None:
+        """Execute a run that the command's transaction claimed."""
+        if (worker := self._take()) is not None:
+            worker.launch(claimed)
+
+    async def claim_and_launch(self, key: RunKey | None) -> None:
+        """Claim a committed run and execute it. After an outage the sweeper enqueues it."""
+        if key is None or (worker := self._take()) is None:
+            return
+        try:
+            await worker.claim_and_launch(key, None)
+        except DATABASE_UNAVAILABLE:
+            log.warning("run_not_claimed", run_id=key.run_id)
+
+    def free_if_unused(self) -> None:
+        if (worker := self._take()) is not None:
+            worker.slots.free()
+
+    def _take(self) -> Worker | None:
+        worker, self._worker = self._worker, None
+        return worker
 
 
-async def _with_a_slot(
-    worker: Worker | None,
-    command: Callable[[bool], Awaitable[T]],
-    goes_on: Callable[[T], RunKey | None],
-) -> T:
-    """Carry out a command, which is told whether it has to deliver the run that goes on by it: not if
-    there is a slot for it here."""
-    if worker is None or not worker.reserve():
-        return await command(True)
+@asynccontextmanager
+async def _reserve_slot(worker: Worker | None) -> AsyncIterator[_Slot]:
+    slot = _Slot(worker if worker is not None and worker.slots.reserve() else None)
     try:
-        answer = await command(False)
-    except BaseException:
-        worker.free()
-        raise
-    await _claim(worker, goes_on(answer))
-    return answer
-
-
-async def _claim(worker: Worker, key: RunKey | None) -> None:
-    """Execute a committed run in the reserved slot, or give that back."""
-    if key is None:
-        worker.free()
-        return
-    try:
-        await worker.claim_and_launch(key, None)
-    except DATABASE_UNAVAILABLE:
-        log.warning("resume_left_to_the_sweeper", run_id=key.run_id)
+        yield slot
+    finally:
+        slot.free_if_unused()

@@ -1,7 +1,7 @@
-"""One execution: a claimed run is loaded, advanced and brought to an end that is written down.
+"""One execution: a claimed run is loaded and advanced, and its ending is committed.
 
-Whatever happens in here, the run isn't left behind: it is done, it waits, another worker has it, or it
-has been given up for another worker to claim.
+After an execution the run is done, waits, belongs to another worker, or was released with a delivery so
+that a worker claims it.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from app.commands.threads.save_summary import save_late_summary
 from app.domain.agents.specs import AgentSpec
 from app.domain.errors import DatabaseUnavailable, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.ids import AgentId, AgentVersion
+from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunRecord
 from app.domain.runs.terminations import WORKER_LOST, Failed, termination_to_json
 from app.events.journal import Journal
@@ -41,10 +42,11 @@ from app.storage.queue import deliveries
 from app.storage.runs import runs
 from app.storage.runs.runs import RunKey
 from app.tools.frontend import with_frontend_tools
-from app.workers.execution_context import ClaimedRun, ExecutionContext
+from app.workers.execution_context import ExecutionContext
 from app.workers.liveness.poison_guard import MAX_LOSSES
 from app.workers.load_run import load_remote, load_run
 from app.workers.missing_agent_versions import wait_for_version
+from app.workers.periodic.loop import wait_for_next
 
 UNEXPECTED_ERROR = "Something broke on our side; the logs say what."
 RELEASE_INTERVAL_SECONDS = 1.0
@@ -59,40 +61,42 @@ class Execution:
     context: ExecutionContext
     claimed: ClaimedRun
     stopping: asyncio.Event
-    """Set when this process is about to end."""
+    """Set when this process shuts down."""
     interruption: Interruption = field(default_factory=Interruption)
     start_task: StartTask | None = None
-    """Begins what may outlive the run, in a task of the worker's; without it there is no such thing."""
+    """Starts work that may outlive the run, as a task of the worker. Without it, none is started."""
 
     @property
     def record(self) -> RunRecord:
         return self.claimed.record
 
     async def run(self) -> None:
-        """Advance the run; never raises but for cancellation."""
+        """Advance the run; raises nothing but cancellation."""
         record = self.record
         structlog.contextvars.bind_contextvars(
             run_id=record.id, thread_id=record.thread_id, tenant=record.tenant
         )
         with telemetry.run_seconds.labels(record.agent_id).time():
             try:
-                await self._carry_out()
+                await self._execute()
             except OwnershipLost:
                 telemetry.ownership_lost.inc()
                 log.warning("ownership_lost", attempt=record.attempt)
-                await self._let_go(failed=True)
+                await self._release_with_retries(failed=True)
             except DATABASE_UNAVAILABLE as error:
-                log.warning("execution_broken_off", attempt=record.attempt, error=repr(error))
-                await self._let_go(failed=False)
+                log.warning(
+                    "execution_interrupted_by_outage", attempt=record.attempt, error=repr(error)
+                )
+                await self._release_with_retries(failed=False)
             except Exception:
                 log.exception("execution_failed", attempt=record.attempt)
-                await self._let_go(failed=True)
+                await self._release_with_retries(failed=True)
 
-    async def _carry_out(self) -> None:
+    async def _execute(self) -> None:
         record = self.record
         if record.cancel_requested_at is not None:
             self.interruption.cancel(await self._cancel_reason())
-        agent = await self._agents.at_version(*self._agent_at_work())
+        agent = await self._agents.at_version(*self._active_agent())
         journal = self.context.writer.journal(
             record.tenant,
             record.thread_id,
@@ -102,12 +106,12 @@ class Execution:
         )
         if isinstance(agent, UnknownAgentVersion):
             if self.interruption.requested is InterruptReason.CANCEL:
-                self._report(await self._call_off(journal))
+                self._report(await self._cancel_without_agent(journal))
             else:
                 await wait_for_version(self.context, self.claimed, journal, agent)
             return
         if isinstance(agent, RemoteAgent):
-            await self._carry_out_remotely(journal, agent.spec)
+            await self._execute_remotely(journal, agent.spec)
             return
         run = await self._load(journal, agent)
         if record.losses > MAX_LOSSES:
@@ -124,29 +128,29 @@ class Execution:
             outlives = isinstance(ending, RunFinished) and run.compaction.is_pending
         finally:
             if outlives and self.start_task is not None:
-                self.start_task(self._keep_late_summary(run.compaction))
+                self.start_task(self._save_late_summary(run.compaction))
             else:
                 run.compaction.cancel()
 
-    async def _call_off(self, journal: Journal) -> RunFinished:
-        """End a cancelled run whose agent isn't here, in the shape that its agent would give it."""
+    async def _cancel_without_agent(self, journal: Journal) -> RunFinished:
+        """End a cancelled run whose agent version isn't installed here, as that agent would."""
         record = self.record
-        stands_in = placeholder_agent(record.agent_id)
+        placeholder = placeholder_agent(record.agent_id)
         async with self.context.database.reading() as connection:
             is_remote = await is_of_remote_agent(connection, record)
         if not is_remote:
-            return await cancel_claimed(await self._load(journal, stands_in))
+            return await cancel_claimed(await self._load(journal, placeholder))
         remote = await load_remote(
             self.context,
             self.claimed,
             journal=journal,
-            spec=stands_in.spec,
+            spec=placeholder.spec,
             target=target_in(record),
             interruption=self.interruption,
         )
         return await cancel_claimed_remote(remote)
 
-    async def _carry_out_remotely(self, journal: Journal, spec: AgentSpec) -> None:
+    async def _execute_remotely(self, journal: Journal, spec: AgentSpec) -> None:
         if spec.endpoint is None:
             raise RuntimeError(f"agent {spec.id!r} has no endpoint")
         backend = self.context.backends.of(spec.endpoint)
@@ -174,7 +178,7 @@ class Execution:
             log.exception("run_failed")
             return await finish_remote(run, Failed("internal_error", UNEXPECTED_ERROR))
         if isinstance(ending, HandedOver):
-            await self._give_up(failed=False)
+            await self._release(failed=False)
         return ending
 
     @property
@@ -182,8 +186,8 @@ class Execution:
         record = self.record
         return with_frontend_tools(self.context.agents.for_tenant(record.tenant), record.request)
 
-    def _agent_at_work(self) -> tuple[AgentId, AgentVersion | None]:
-        """Whoever the run was handed to; at its beginning, the agent that it was started with."""
+    def _active_agent(self) -> tuple[AgentId, AgentVersion | None]:
+        """The agent that a hand-off made active; else the agent that the run was started with."""
         handed_to = (
             None if self.record.run_state is None else active_agent(self.claimed.thread_state)
         )
@@ -204,7 +208,7 @@ class Execution:
             log.exception("run_failed")
             return await fail(run, "internal_error", UNEXPECTED_ERROR)
         if isinstance(ending, HandedOver):
-            await self._give_up(failed=False)
+            await self._release(failed=False)
         return ending
 
     def _report(self, ending: Ending) -> None:
@@ -219,8 +223,8 @@ class Execution:
         telemetry.runs_finished.labels(self.record.agent_id, name).inc()
         log.info("activation_ended", termination=name)
 
-    async def _keep_late_summary(self, compaction: Compaction) -> None:
-        """What is summarised when the run ends serves the thread's next one; it needs no slot."""
+    async def _save_late_summary(self, compaction: Compaction) -> None:
+        """Save a summary that completes after the run's end, for the thread's next run. Uses no slot."""
         record = self.record
         outcome = await compaction.wait_for_result()
         try:
@@ -244,29 +248,25 @@ class Execution:
             begin=self.start_task,
         )
 
-    # --- giving it up ---------------------------------------------------------------------------
+    # --- release --------------------------------------------------------------------------------
 
-    async def _let_go(self, *, failed: bool) -> None:
-        """Give up a run that went wrong here, if it still is ours; an outage isn't the run's fault.
+    async def _release_with_retries(self, *, failed: bool) -> None:
+        """Release a run whose execution broke off; an outage (`failed=False`) doesn't count as a loss.
 
-        Nobody else may claim it while this process lives and owns it. So an outage is waited for, unless
-        the process ends.
+        No other worker may claim the run while this process owns it and has a heartbeat. So an outage is
+        waited for, unless the process shuts down.
         """
         while True:
             try:
-                await self._give_up(failed=failed)
+                await self._release(failed=failed)
                 return
             except DATABASE_UNAVAILABLE:
                 log.debug("run_not_released")
-            try:
-                async with asyncio.timeout(RELEASE_INTERVAL_SECONDS):
-                    await self.stopping.wait()
-                    return
-            except TimeoutError:
-                continue
+            if not await wait_for_next(self.stopping, RELEASE_INTERVAL_SECONDS):
+                return
 
-    async def _give_up(self, *, failed: bool) -> None:
-        """Let another worker continue at once, if the run still is ours to give."""
+    async def _release(self, *, failed: bool) -> None:
+        """Clear the run's owner and enqueue a delivery, if this attempt still owns the run."""
         record = self.record
         async with self.context.database.transaction() as connection:
             if await runs.release(

@@ -1,4 +1,4 @@
-"""Liveness: one heartbeat a second proves all of this worker's runs to be owned, and brings back wishes."""
+"""The heartbeat: one UPDATE a second keeps this worker's runs its own, and reads their cancel requests."""
 
 import asyncio
 import os
@@ -9,7 +9,6 @@ import structlog
 
 from app import telemetry
 from app.domain.errors import UnavailableReason
-from app.domain.ids import RunId, Tenant
 from app.storage import workers
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
 from app.storage.postgres.errors import reason_of
@@ -35,7 +34,7 @@ class Heartbeat:
         *,
         role: str,
         interval: float,
-        patience: float,
+        timeout: float,
         outage_allowance: OutageAllowance,
     ) -> None:
         self._database = database
@@ -43,25 +42,24 @@ class Heartbeat:
         self._tasks = tasks
         self._role = role
         self._interval = interval
-        self._patience = patience
-        self._deafness = outage_allowance
+        self._timeout = timeout
+        self._outage_allowance = outage_allowance
         self._stopping = asyncio.Event()
-        self._beating = asyncio.Lock()
+        self._heartbeat_lock = asyncio.Lock()
         self._strays: set[RunKey] = set()
-        self.missed: UnavailableReason | None = None
-        """Why the last heartbeat couldn't be written."""
+        self.last_failure: UnavailableReason | None = None
+        """Why the last heartbeat could not be written; None if it was."""
 
     async def beat(self) -> None:
-        """One heartbeat, given up early enough for another one; runs that somebody wants cancelled are
-        interrupted.
+        """Write one heartbeat, with a time-out that leaves time for another; interrupt cancelled runs.
 
-        What else is looked after here has a time-out of its own: a row that another transaction has locked
-        must not delay the next heartbeat.
+        The other checks have a time-out of their own: a row that another transaction has locked must not
+        delay the next heartbeat.
         """
-        async with self._beating:
+        async with self._heartbeat_lock:
             if self._stopping.is_set():
                 return
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 owned = await workers.heartbeat(
                     self._database.pool,
                     self._worker.worker_id,
@@ -69,8 +67,8 @@ class Heartbeat:
                     socket.gethostname(),
                     os.getpid(),
                 )
-        self.missed = None
-        self._deafness.heartbeat_succeeded()
+        self.last_failure = None
+        self._outage_allowance.heartbeat_succeeded()
         telemetry.database_ready.set(1)
         for run in owned:
             if run.losses == 0:
@@ -78,48 +76,45 @@ class Heartbeat:
             if run.cancel_requested:
                 self._worker.cancel(run.key.tenant, run.key.run_id, run.reason)
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 await self._release_strays(owned)
                 await self._tasks.check_owned()
         except DATABASE_UNAVAILABLE as error:
             log.debug("owned_work_not_checked", reason=reason_of(error).value)
 
     async def _release_strays(self, owned: Sequence[workers.OwnedRun]) -> None:
-        """A run that is ours and that nobody executes was claimed by a commit whose reply was lost. Seen
-        twice, it is let go: while this process lives, nobody else would find it.
+        """Release runs that this worker owns and doesn't execute: the reply to their claim was lost.
+
+        The second heartbeat that sees such a run releases it: no other worker claims it while this process
+        lives.
         """
         strays = {run.key for run in owned if not self._worker.executes(run.key)}
         for key in strays & self._strays:
-            log.warning("stray_run_let_go", run_id=key.run_id, attempt=key.attempt)
+            log.warning("stray_run_released", run_id=key.run_id, attempt=key.attempt)
             async with self._database.transaction() as connection:
                 if await runs.release(connection, key.tenant, key.run_id, key.attempt, failed=True):
                     await deliveries.enqueue(connection, key)
         self._strays = strays
 
     async def run(self) -> None:
-        """Beat until stopped; a database that is away for long costs us our runs, and it should."""
+        """Heartbeat until stopped. In a long outage other workers take this worker's runs over."""
         while await wait_for_next(self._stopping, self._interval):
             try:
                 await self.beat()
             except DATABASE_UNAVAILABLE as error:
-                self.missed = reason_of(error)
-                self._deafness.heartbeat_failed()
+                self.last_failure = reason_of(error)
+                self._outage_allowance.heartbeat_failed()
                 telemetry.database_ready.set(0)
-                log.debug("heartbeat_missed", reason=self.missed.value)
-
-    def on_cancel_hint(self, payload: str) -> None:
-        """The fast path of a wish: whoever executes the run interrupts it at once."""
-        tenant, run_id, reason = payload.split("\n", 2)
-        self._worker.cancel(Tenant(tenant), RunId(run_id), reason or None)
+                log.debug("heartbeat_missed", reason=self.last_failure.value)
 
     async def stop(self) -> None:
-        """Leave the list of workers, once nothing is owned any more; no later beat may come back to it.
+        """Delete this worker's row once it owns nothing; no later heartbeat may insert it again.
 
-        With the database away we stay on the list, and are found dead after a while.
+        In an outage the row stays, and counts as dead after the heartbeat time-out.
         """
         self._stopping.set()
         try:
-            async with asyncio.timeout(LEAVE_TIMEOUT_SECONDS), self._beating:
+            async with asyncio.timeout(LEAVE_TIMEOUT_SECONDS), self._heartbeat_lock:
                 await workers.remove(self._database.pool, self._worker.worker_id)
         except DATABASE_UNAVAILABLE as error:
-            log.warning("list_not_left", reason=reason_of(error).value)
+            log.warning("worker_row_not_deleted", reason=reason_of(error).value)

@@ -1,7 +1,8 @@
-"""Loading: a claimed run as it goes on here, from where the database says that it stood."""
+"""Load a claimed run from the database, so that its execution continues where the last commit ended."""
 
 from app.backends.remote.run import RemoteRun
 from app.domain.agents.specs import AgentSpec
+from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunStatus
 from app.domain.threads.messages import LoggedMessage
 from app.events.journal import Journal
@@ -12,13 +13,13 @@ from app.runtime.compaction.compaction import Compaction, StartTask
 from app.storage.events import event_log
 from app.storage.runs import tool_calls
 from app.storage.threads import messages
-from app.workers.execution_context import ClaimedRun, ExecutionContext
+from app.workers.execution_context import ExecutionContext
 from app.workers.run_inbox import RunInbox
-from app.workers.run_queries import StoredRules, StoredTraces, TicketAnswers
+from app.workers.run_queries import StoredCrashEvidence, StoredRules, TicketAnswers
 
 
 async def load_run(
-    bench: ExecutionContext,
+    context: ExecutionContext,
     claimed: ClaimedRun,
     *,
     journal: Journal,
@@ -27,34 +28,34 @@ async def load_run(
     interruption: Interruption,
     begin: StartTask | None,
 ) -> ActiveRun:
-    """All that the loop needs of a run whose agent is here."""
+    """Everything that the loop needs to execute a run of a local agent."""
     record = claimed.record
-    inbox = RunInbox(bench.database, bench.writer.transactions, record)
+    inbox = RunInbox(context.database, context.writer.transactions, record)
     return ActiveRun(
         record=record,
         agent=agent,
         events=journal,
         store=journal,
         interruption=interruption,
-        clock=bench.clock,
-        log=await _history(bench, claimed),
+        clock=context.clock,
+        log=await _history(context, claimed),
         next_seq=claimed.next_seq,
-        start=await step_progress(bench, claimed),
-        answers=TicketAnswers(bench, record),
-        remembered=StoredRules(bench, record),
-        crash_evidence=StoredTraces(bench, record),
-        rate_limits=bench.rate_limits,
+        start=await step_progress(context, claimed),
+        answers=TicketAnswers(context, record),
+        remembered=StoredRules(context, record),
+        crash_evidence=StoredCrashEvidence(context, record),
+        rate_limits=context.rate_limits,
         inbox=inbox,
         tasks=inbox,
         agents=agents,
         compaction=Compaction(begin),
-        redact=bench.redact,
+        redact=context.redact,
         thread_state=claimed.thread_state,
     )
 
 
 async def load_remote(
-    bench: ExecutionContext,
+    context: ExecutionContext,
     claimed: ClaimedRun,
     *,
     journal: Journal,
@@ -62,7 +63,7 @@ async def load_remote(
     target: str,
     interruption: Interruption,
 ) -> RemoteRun:
-    """The same of a run whose agent is executed elsewhere."""
+    """The same for a run of a remote agent."""
     record = claimed.record
     return RemoteRun(
         record=record,
@@ -71,37 +72,37 @@ async def load_remote(
         events=journal,
         store=journal,
         interruption=interruption,
-        clock=bench.clock,
-        log=await _history(bench, claimed),
+        clock=context.clock,
+        log=await _history(context, claimed),
         next_seq=claimed.next_seq,
-        start=await step_progress(bench, claimed),
-        answers=TicketAnswers(bench, record),
-        inbox=RunInbox(bench.database, bench.writer.transactions, record),
-        redact=bench.redact,
+        start=await step_progress(context, claimed),
+        answers=TicketAnswers(context, record),
+        inbox=RunInbox(context.database, context.writer.transactions, record),
+        redact=context.redact,
         thread_state=claimed.thread_state,
     )
 
 
-async def _history(bench: ExecutionContext, claimed: ClaimedRun) -> list[LoggedMessage]:
+async def _history(context: ExecutionContext, claimed: ClaimedRun) -> list[LoggedMessage]:
     record = claimed.record
     if claimed.log is not None:
         return list(claimed.log)
-    return await messages.history(bench.database.pool, record.tenant, record.thread_id)
+    return await messages.history(context.database.pool, record.tenant, record.thread_id)
 
 
-async def step_progress(bench: ExecutionContext, claimed: ClaimedRun) -> ActivationStart:
-    record, pool = claimed.record, bench.database.pool
+async def step_progress(context: ExecutionContext, claimed: ClaimedRun) -> ActivationStart:
+    record, pool = claimed.record, context.database.pool
     if record.attempt == 1:
-        # Never executed before: nothing can have been left behind.
+        # The first execution: no earlier one left a step, a call or a ticket.
         return ActivationStart(continues=claimed.is_announced)
     calls = await tool_calls.of_open_step(pool, record.tenant, record.id)
-    said = await event_log.step_progress(
+    progress = await event_log.step_progress(
         pool, record.tenant, record.thread_id, record.id, record.events_from
     )
     return ActivationStart(
-        continues=claimed.previous_state is RunStatus.RUNNING and said.is_open,
-        step_begun=said.begun_step == record.steps + 1,
+        continues=claimed.previous_state is RunStatus.RUNNING and progress.is_open,
+        step_begun=progress.begun_step == record.steps + 1,
         calls=[state for state, _ in calls],
         marked_at={state.call.id: at for state, at in calls if at is not None},
-        tickets=await TicketAnswers(bench, record).unapplied(),
+        tickets=await TicketAnswers(context, record).unapplied(),
     )

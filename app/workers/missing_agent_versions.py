@@ -1,4 +1,4 @@
-"""Runs whose agent isn't to be had here in their version: they rest until a worker comes that has it."""
+"""A run whose agent version isn't installed here is suspended until a worker has that version."""
 
 import structlog
 
@@ -6,29 +6,30 @@ from app.domain.checkpoints import Checkpoint, PendingEvent
 from app.domain.events.run_events import RunStart
 from app.domain.events.run_finish import finish_suspended
 from app.domain.events.step_events import StepEnd, StreamReset
+from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.identity import run_identity
 from app.domain.runs.runs import Waiting, waiting_reason
 from app.domain.tickets.tickets import TicketStatus
 from app.events.journal import Journal
 from app.runtime.agent import UnknownAgentVersion
-from app.workers.execution_context import ClaimedRun, ExecutionContext
+from app.workers.execution_context import ExecutionContext
 from app.workers.load_run import step_progress
 
 log = structlog.get_logger(__name__)
 
 
 async def wait_for_version(
-    bench: ExecutionContext, claimed: ClaimedRun, journal: Journal, missing: UnknownAgentVersion
+    context: ExecutionContext, claimed: ClaimedRun, journal: Journal, missing: UnknownAgentVersion
 ) -> None:
-    """Rest, loudly and resumable, until a worker comes that has this version of the agent."""
+    """Suspend the run, with a warning in the log. The sweeper resumes it when a worker has the version."""
     log.warning("agent_version_unavailable", reason=missing.reason)
     record = claimed.record
     waiting = Waiting(waiting_reason("agent_version_unavailable"), missing.reason)
-    start = await step_progress(bench, claimed)
+    start = await step_progress(context, claimed)
     if not start.continues:
         journal.emit(RunStart(run_identity(record), record.lineage.parent_run_id), None)
     elif start.step_begun:
-        # Begun again, under the same number, once the run goes on.
+        # The open step begins again, with the same number, when the run resumes.
         if not start.calls:
             journal.emit(StreamReset("agent_version_unavailable"), record.steps + 1)
         journal.emit(StepEnd(), record.steps + 1)

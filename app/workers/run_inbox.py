@@ -1,12 +1,11 @@
-"""What an executing run has besides its events: its inbox, and its background tasks."""
+"""The inbox and the background tasks of an executing run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app import telemetry
-from app.clock import sleep
 from app.domain.children.background_tasks import CANCELLED, Task, TaskStatus
-from app.domain.errors import DatabaseUnavailable, OwnershipLost
+from app.domain.errors import OwnershipLost
 from app.domain.events.input_events import InputDelivered
 from app.domain.ids import TaskId
 from app.domain.runs.runs import RunRecord, RunStatus
@@ -14,48 +13,48 @@ from app.domain.threads.messages import LoggedMessage
 from app.events.transaction import EventTransactions
 from app.storage.children import background_tasks, child_runs
 from app.storage.postgres.database import Connection, Database
+from app.storage.postgres.retrying import retry_while_unavailable
 from app.storage.runs import runs
 from app.storage.threads import inputs
-
-RETRY_INTERVAL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class RunInbox:
-    """Under the attempt that executes the run: whoever has lost it writes nothing here."""
+    """Each write is fenced by the run's attempt: a worker that lost the run raises `OwnershipLost`."""
 
     database: Database
     outgoing: EventTransactions
     record: RunRecord
 
     async def enter_log(self, next_seq: int) -> Sequence[LoggedMessage]:
-        """As patient as a commit: the run can't do without what may have entered already."""
+        """Move unread inputs into the message log. Retries during an outage: a commit of unknown outcome
+        may have moved some of them already."""
+        return await retry_while_unavailable(lambda: self._enter_log(next_seq))
+
+    async def _enter_log(self, next_seq: int) -> Sequence[LoggedMessage]:
         record = self.record
-        while True:
-            try:
-                async with self.outgoing.transaction() as transaction:
-                    entered = await inputs.enter_log(
-                        transaction.connection,
-                        record.tenant,
-                        record.thread_id,
-                        record.id,
-                        record.attempt,
-                        next_seq,
-                        transaction.now,
-                    )
-                    if entered is None:
-                        raise OwnershipLost(record.id)
-                    for input_id, at in entered.delivered:
-                        told = InputDelivered(input_id, at.message.id, at.seq)
-                        transaction.emit(record.tenant, record.thread_id, record.id, told)
-                return entered.log
-            except DatabaseUnavailable:
-                await sleep(RETRY_INTERVAL_SECONDS)
+        async with self.outgoing.transaction() as transaction:
+            entered = await inputs.enter_log(
+                transaction.connection,
+                record.tenant,
+                record.thread_id,
+                record.id,
+                record.attempt,
+                next_seq,
+                transaction.now,
+            )
+            if entered is None:
+                raise OwnershipLost(record.id)
+            for input_id, at in entered.delivered:
+                event = InputDelivered(input_id, at.message.id, at.seq)
+                transaction.emit(record.tenant, record.thread_id, record.id, event)
+        return entered.log
 
     async def cancel(self, task_id: TaskId) -> TaskStatus | None:
-        """The run knows of this end from the call that asked for it, so nothing else tells it."""
+        """Cancel a task of this run. The call that asked for it reports the end, so no other report is
+        sent."""
         async with self.database.transaction() as connection:
-            task = await self._mine(connection, task_id)
+            task = await self._own_task(connection, task_id)
             if task is None or task.status.is_final:
                 return None if task is None else task.status
             ended = await background_tasks.end(
@@ -78,7 +77,7 @@ class RunInbox:
 
     async def send(self, task_id: TaskId, text: str, key: str) -> TaskStatus | None:
         async with self.database.transaction() as connection:
-            task = await self._mine(connection, task_id)
+            task = await self._own_task(connection, task_id)
             if task is not None:
                 await background_tasks.send_message(
                     connection, self.record.tenant, task_id, text, key
@@ -89,8 +88,8 @@ class RunInbox:
                     )
         return None if task is None else task.status
 
-    async def _mine(self, connection: Connection, task_id: TaskId) -> Task | None:
-        """The run's own task, once the run is locked and still is ours."""
+    async def _own_task(self, connection: Connection, task_id: TaskId) -> Task | None:
+        """Lock the run, check that this attempt still owns it, and return its task."""
         record = await runs.lock(connection, self.record.tenant, self.record.id)
         if (
             record is None

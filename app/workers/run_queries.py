@@ -1,7 +1,7 @@
-"""What an executing run asks the database, as patiently as it commits: answers, rules, traces.
+"""What an executing run reads from the database: tickets, rules and crash evidence.
 
-An outage is waited for: there may be results that nobody has saved yet, and no call may pass because a
-row couldn't be read.
+Reads are retried during an outage: the run may hold results that aren't saved yet, and no call may be
+allowed because a rule couldn't be read.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -9,28 +9,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from app.clock import sleep
-from app.domain.errors import DatabaseUnavailable
 from app.domain.ids import AgentId, CallId
 from app.domain.rules.rules import Rule
 from app.domain.runs.runs import RunRecord
 from app.domain.tickets.tickets import Ticket
 from app.domain.tools.crash_evidence import CrashEvidence
 from app.storage.postgres.database import Connection
+from app.storage.postgres.retrying import retry_while_unavailable
 from app.storage.runs import crash_evidence
 from app.storage.tickets import rules, tickets
 from app.workers.execution_context import ExecutionContext
-
-RETRY_INTERVAL_SECONDS = 0.25
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class TicketAnswers:
-    """The run's tickets, as the loop asks for them."""
+    """The run's tickets, for the loop."""
 
-    bench: ExecutionContext
+    context: ExecutionContext
     record: RunRecord
 
     async def unapplied(self) -> Sequence[Ticket]:
@@ -48,22 +45,22 @@ class TicketAnswers:
 
     async def _all(self) -> Sequence[Ticket]:
         tenant, run_id = self.record.tenant, self.record.id
-        return await _patiently(
-            self.bench, lambda connection: tickets.of_run(connection, tenant, run_id)
+        return await _read_with_retries(
+            self.context, lambda connection: tickets.of_run(connection, tenant, run_id)
         )
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRules:
-    """The rules of the run's tenant, as the gate asks for them."""
+    """The rules of the run's tenant, for the approval gate."""
 
-    bench: ExecutionContext
+    context: ExecutionContext
     record: RunRecord
 
     async def for_calls_of(self, agent_id: AgentId) -> Sequence[Rule]:
         of = self.record
-        return await _patiently(
-            self.bench,
+        return await _read_with_retries(
+            self.context,
             lambda connection: rules.for_calls(
                 connection, of.tenant, of.id, of.thread_id, agent_id
             ),
@@ -71,26 +68,27 @@ class StoredRules:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredTraces:
-    """What the log and the list of workers still know of the run's calls."""
+class StoredCrashEvidence:
+    """What the event log and the workers' rows still show of the run's interrupted calls."""
 
-    bench: ExecutionContext
+    context: ExecutionContext
     record: RunRecord
 
     async def evidence_of(self, call_id: CallId, since: datetime | None) -> CrashEvidence:
         of = self.record
-        return await _patiently(
-            self.bench,
+        return await _read_with_retries(
+            self.context,
             lambda connection: crash_evidence.evidence_of(
                 connection, of.tenant, of.thread_id, of.id, call_id, since=since
             ),
         )
 
 
-async def _patiently(bench: ExecutionContext, ask: Callable[[Connection], Awaitable[T]]) -> T:
-    while True:
-        try:
-            async with bench.database.reading() as connection:
-                return await ask(connection)
-        except DatabaseUnavailable:
-            await sleep(RETRY_INTERVAL_SECONDS)
+async def _read_with_retries(
+    context: ExecutionContext, read: Callable[[Connection], Awaitable[T]]
+) -> T:
+    async def read_once() -> T:
+        async with context.database.reading() as connection:
+            return await read(connection)
+
+    return await retry_while_unavailable(read_once)

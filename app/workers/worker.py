@@ -1,152 +1,83 @@
-"""The worker: this process's slots, and the executions in them."""
+"""The worker: claims runs for this process's slots and executes them."""
 
-import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Collection
 
 import structlog
 
 from app import telemetry
 from app.domain.ids import RunId, Tenant, WorkerId
+from app.domain.runs.claimed_run import ClaimedRun
+from app.events.fanout.cancel_hints import decode_cancel_hint
 from app.events.sse_encoding import EventBatch
 from app.storage.queue import cancel_requests
 from app.storage.runs import claims
 from app.storage.runs.runs import RunKey
+from app.workers.delivery_queue import DeliveryResult
 from app.workers.execution import Execution
-from app.workers.execution_context import ClaimedRun, ExecutionContext
+from app.workers.execution_context import ExecutionContext
 from app.workers.liveness.poison_guard import PoisonGuard
+from app.workers.slots import Slots
 
+SLOT_TIMEOUT_SECONDS = 1.0
+"""How long a delivery waits for a slot here before it goes back into the queue."""
 STOP_TIMEOUT_SECONDS = 2.0
-"""Time for what was interrupted to end; whatever still hasn't is taken over by other workers."""
+"""How long `stop` waits for interrupted runs; other workers take over those that still execute then."""
 
 log = structlog.get_logger(__name__)
 
 
 class Worker:
-    """Executes at most `slots` runs at once. A slot is reserved before a run is claimed for it."""
+    """Executes at most `slots` runs at once."""
 
     def __init__(
         self,
-        bench: ExecutionContext,
-        me: WorkerId,
+        context: ExecutionContext,
+        worker_id: WorkerId,
         poison_guard: PoisonGuard,
         *,
         slots: int,
         heartbeat_timeout: float,
     ) -> None:
-        self.worker_id = me
-        self._bench = bench
-        self._suspicion = poison_guard
-        self._slots = self._free = slots
-        self._slot_freed = asyncio.Event()
+        self.worker_id = worker_id
+        self.slots = Slots(slots)
+        self._context = context
+        self._poison_guard = poison_guard
         self._heartbeat_timeout = heartbeat_timeout
         self._executions: dict[tuple[Tenant, RunId], Execution] = {}
-        self._tasks: asyncio.TaskGroup | None = None
-        self._beside: set[asyncio.Task[None]] = set()
-        self._stopping = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     async def run(self) -> None:
-        """Own the tasks of all executions, until `stop` has seen them out."""
-        async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            await self._stopping.wait()
-            await self._idle.wait()
-            self._tasks = None
-            for task in self._beside:
-                task.cancel()
+        """Own the executions' tasks until `stop` has ended them."""
+        await self.slots.run()
 
-    # --- slots ----------------------------------------------------------------------------------
+    async def handle(self, key: RunKey, dispatch_id: str) -> DeliveryResult:
+        """Handle a delivery: claim its run for a free slot and execute it."""
+        if not await self._reserve_for(key):
+            return DeliveryResult.BUSY
+        await self.claim_and_launch(key, dispatch_id)
+        return DeliveryResult.DONE
 
-    def reserve(self) -> bool:
-        """Take a free slot, if there is one; give it back with `free` or fill it with `launch`."""
-        if self._free <= 0 or self._tasks is None or self._stopping.is_set():
-            return False
-        self._free -= 1
-        self._idle.clear()
-        return True
-
-    async def reserve_for(self, key: RunKey, seconds: float) -> bool:
-        """Take a slot for a delivered run, or wait a little for one.
-
-        A run with a cancel request gets a slot beyond the limit: it is only ended, and a cancel must settle
-        however long the runs in the slots take.
-        """
-        if await self.reserve_within(seconds):
+    async def _reserve_for(self, key: RunKey) -> bool:
+        """Wait a little for a slot. A run with a cancel request gets one beyond the limit: it is only ended,
+        and a cancel must settle however long the other runs take."""
+        if await self.slots.reserve_within(SLOT_TIMEOUT_SECONDS):
             return True
-        if not await cancel_requests.is_requested(self._bench.database.pool, key):
+        if not await cancel_requests.is_requested(self._context.database.pool, key):
             return False
-        if self._tasks is None or self._stopping.is_set():
-            return False
-        self._free -= 1
-        self._idle.clear()
-        return True
-
-    def free(self) -> None:
-        self._free += 1
-        self._slot_freed.set()
-        if self._free == self._slots:
-            self._idle.set()
-
-    async def reserve_within(self, seconds: float) -> bool:
-        """Wait a little for a slot; False when other workers should have a chance instead."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not self.reserve():
-                    if self._stopping.is_set():
-                        return False
-                    self._slot_freed.clear()
-                    await self._slot_freed.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    # --- executions -----------------------------------------------------------------------------
-
-    def launch(self, claimed: ClaimedRun) -> None:
-        """Execute a claimed run in a reserved slot."""
-        if self._tasks is None:
-            raise RuntimeError("the worker isn't running")
-        execution = Execution(self._bench, claimed, self._stopping, start_task=self._begin)
-        if self._stopping.is_set():
-            execution.interruption.hand_over(now=False)
-        key = (claimed.record.tenant, claimed.record.id)
-        self._executions[key] = execution
-        telemetry.runs_executing.inc()
-        task = self._tasks.create_task(execution.run())
-        task.add_done_callback(lambda _: self._ended(key, execution))
-
-    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Let something go on beside the runs, in no slot; it is broken off when the last run has ended.
-
-        It must not raise: that would break off all that executes here.
-        """
-        if self._tasks is None:
-            raise RuntimeError("the worker isn't running")
-        task = self._tasks.create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
-        return task
-
-    def _ended(self, key: tuple[Tenant, RunId], execution: Execution) -> None:
-        if self._executions.get(key) is execution:
-            del self._executions[key]
-            self._suspicion.dismiss(key)
-        telemetry.runs_executing.dec()
-        self.free()
+        return self.slots.reserve_extra()
 
     async def claim_and_launch(self, key: RunKey, dispatch_id: str | None) -> bool:
-        """Claim a run for a reserved slot; False, with the slot free again, when it isn't to be had."""
+        """Claim a run and execute it in a reserved slot. False, with the slot freed, if another worker
+        owns it or it can't execute now."""
         try:
             claimed = await self._claim(key, dispatch_id)
         except BaseException:
-            self.free()
+            self.slots.free()
             raise
         if claimed is None:
-            self.free()
+            self.slots.free()
             return False
         if claimed.events:
-            self._bench.writer.publish(
+            self._context.writer.publish(
                 EventBatch(
                     *(key.tenant, key.thread_id, key.run_id),
                     *(claimed.event_seq, claimed.events, claimed.record.updated_at),
@@ -154,7 +85,7 @@ class Worker:
             )
         if claimed.taken_over:
             telemetry.takeovers.inc()
-            log.warning("taken_over", run_id=key.run_id, attempt=claimed.record.attempt)
+            log.warning("run_taken_over", run_id=key.run_id, attempt=claimed.record.attempt)
         self.launch(
             ClaimedRun(
                 record=claimed.record,
@@ -168,7 +99,7 @@ class Worker:
     async def _claim(self, key: RunKey, dispatch_id: str | None) -> claims.ClaimedRow | None:
         async def claim(unless_lost: Collection[int]) -> claims.ClaimedRow | None:
             return await claims.claim(
-                self._bench.database.pool,
+                self._context.database.pool,
                 key.tenant,
                 key.thread_id,
                 key.run_id,
@@ -178,16 +109,39 @@ class Worker:
                 unless_lost=unless_lost,
             )
 
-        return await self._suspicion.claim(
+        return await self._poison_guard.claim(
             (key.tenant, key.run_id), claim, lambda claimed: claimed.record.losses
         )
 
+    def launch(self, claimed: ClaimedRun) -> None:
+        """Execute a claimed run in a reserved slot."""
+        slots = self.slots
+        execution = Execution(self._context, claimed, slots.stopping, start_task=slots.start_beside)
+        if slots.stopping.is_set():
+            execution.interruption.hand_over(now=False)
+        key = (claimed.record.tenant, claimed.record.id)
+        self._executions[key] = execution
+        telemetry.runs_executing.inc()
+        task = slots.start(execution.run())
+        task.add_done_callback(lambda _: self._ended(key, execution))
+
+    def _ended(self, key: tuple[Tenant, RunId], execution: Execution) -> None:
+        if self._executions.get(key) is execution:
+            del self._executions[key]
+            self._poison_guard.dismiss(key)
+        telemetry.runs_executing.dec()
+        self.slots.free()
+
     def record_progress(self, key: RunKey) -> None:
-        """A run has got on since it was claimed."""
-        self._suspicion.dismiss((key.tenant, key.run_id))
+        """A run has committed progress since it was claimed."""
+        self._poison_guard.dismiss((key.tenant, key.run_id))
+
+    def on_cancel_hint(self, payload: str) -> None:
+        """Interrupt a cancelled run at once, instead of with the next heartbeat."""
+        self.cancel(*decode_cancel_hint(payload))
 
     def cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
-        """Interrupt a run that somebody wants cancelled, if it is executed here."""
+        """Interrupt a run whose cancel was requested, if it executes here."""
         execution = self._executions.get((tenant, run_id))
         if execution is not None:
             execution.interruption.cancel(reason)
@@ -200,22 +154,16 @@ class Worker:
         return len(self._executions)
 
     async def stop(self, grace: float) -> None:
-        """Take nothing new; hand over at the next safe point, or at once when that takes too long."""
-        self._stopping.set()
-        self._slot_freed.set()
-        self._each(lambda execution: execution.interruption.hand_over(now=False))
-        try:
-            async with asyncio.timeout(grace):
-                await self._idle.wait()
-        except TimeoutError:
-            log.warning("handing_over_at_once", runs=self.executing)
-            self._each(lambda execution: execution.interruption.hand_over(now=True))
-            try:
-                async with asyncio.timeout(STOP_TIMEOUT_SECONDS):
-                    await self._idle.wait()
-            except TimeoutError:
-                log.error("left_behind", runs=self.executing)
+        """Take no more runs. Hand over each at its next safe point, or at once after `grace` seconds."""
+        self.slots.stop()
+        self._hand_over(now=False)
+        if await self.slots.idle_within(grace):
+            return
+        log.warning("handing_over_at_once", runs=self.executing)
+        self._hand_over(now=True)
+        if not await self.slots.idle_within(STOP_TIMEOUT_SECONDS):
+            log.error("runs_abandoned_at_shutdown", runs=self.executing)
 
-    def _each(self, do: Callable[[Execution], None]) -> None:
+    def _hand_over(self, *, now: bool) -> None:
         for execution in list(self._executions.values()):
-            do(execution)
+            execution.interruption.hand_over(now=now)

@@ -93,9 +93,9 @@ class Process:
     wishes: list[str] = field(default_factory=list)
     work: "list[asyncio.Task[None]]" = field(default_factory=list)
 
-    async def hears(self) -> None:
+    async def connected(self) -> None:
         async with asyncio.timeout(PATIENCE):
-            await self.voices.relay.hears.wait()
+            await self.voices.relay.connected.wait()
 
 
 @asynccontextmanager
@@ -109,7 +109,7 @@ async def process(
         opened.work.append(voices.tasks.create_task(_catch_up(voices, poll)))
         try:
             if not is_deaf:
-                await opened.hears()
+                await opened.connected()
             yield opened
         finally:
             for task in opened.work:
@@ -248,11 +248,11 @@ async def test_without_it_the_log_is_read_and_when_it_is_back_so_are_they(
         for place in range(2, 6):
             await say(here.voices, run, "read")
             assert await far.until(place) == [*range(2, place + 2)]
-        assert not here.voices.relay.hears.is_set()
-        assert not there.voices.relay.hears.is_set()
+        assert not here.voices.relay.connected.is_set()
+        assert not there.voices.relay.connected.is_set()
         await carrier.come_back()
-        await here.hears()
-        await there.hears()
+        await here.connected()
+        await there.connected()
         await say(here.voices, run, "live again")
         assert await far.until(6) == [*range(2, 8)]
 
@@ -287,13 +287,13 @@ async def test_a_process_that_starts_without_it_says_so_and_finds_it_later(
     ):
         async with asyncio.timeout(PATIENCE):
             printed = ""
-            while "relay_is_away" not in printed:
+            while "relay_disconnected" not in printed:
                 printed += capsys.readouterr().out
                 await sleep(0.01)
         await say(alone.voices, run, "to itself")
         assert await reader.until(1) == [2]
-        assert not alone.voices.relay.hears.is_set()
+        assert not alone.voices.relay.connected.is_set()
         await carrier.come_back()
-        await alone.hears()
+        await alone.connected()
         printed += capsys.readouterr().out
-    assert printed.count("relay_is_away") == printed.count("relay_is_back") == 1
+    assert printed.count("relay_disconnected") == printed.count("relay_reconnected") == 1

@@ -55,14 +55,14 @@ async def house_of(url: str, probe: Probe, *turns: ScriptedTurn) -> AsyncIterato
 
 async def test_before_it_was_begun(database_url: str) -> None:
     async with replica(database_url, an_agent(), in_order(turn("next")), slots=1) as house:
-        assert house.worker.reserve()
+        assert house.worker.slots.reserve()
         run = await house.start(here=False)
         answer = await run.cancel("enough")
         assert answer.is_settled
         said = await cancelled(run)
         assert types_of(said) == ["run_created", "cancel_requested", "state_snapshot", "run_finish"]
         assert await run.log() == []
-        house.worker.free()
+        house.worker.slots.free()
         await next_message_is_taken(house, run)
 
 
@@ -216,7 +216,7 @@ async def test_it_outweighs_a_hand_over(database_url: str) -> None:
         await probe.was_reached()
         async with asyncio.TaskGroup() as group:
             stopping = group.create_task(house.worker.stop(grace=15))
-            await house.worker._stopping.wait()
+            await house.worker.slots.stopping.wait()
             assert not stopping.done()
             await run.cancel("enough")
         await cancelled(run)
@@ -227,7 +227,7 @@ async def test_a_whole_line_is_cancelled_in_any_order(
     database_url: str, order: tuple[int, ...]
 ) -> None:
     async with replica(database_url, an_agent(), in_order(turn("next")), slots=1) as house:
-        assert house.worker.reserve()
+        assert house.worker.slots.reserve()
         first = await house.start("0", here=False)
         line = [first]
         for number in range(1, 4):
@@ -236,7 +236,7 @@ async def test_a_whole_line_is_cancelled_in_any_order(
             assert (await line[place].cancel("enough")).is_settled
         for run in line:
             await cancelled(run)
-        house.worker.free()
+        house.worker.slots.free()
         await next_message_is_taken(house, first)
 
 

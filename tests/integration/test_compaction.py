@@ -101,7 +101,7 @@ def shown(messages: Sequence[Message]) -> list[str]:
 
 async def until_summarised(house: Replica) -> None:
     async def look() -> bool:
-        return not house.worker._beside
+        return not house.worker.slots._side_tasks
 
     await eventually(look)
 
@@ -239,7 +239,7 @@ async def test_a_late_summary_never_writes_into_a_thread_that_a_run_has(database
         late.open.set()
 
         async def look() -> bool:
-            return len(house.worker._beside) == 1
+            return len(house.worker.slots._side_tasks) == 1
 
         await eventually(look)
         run_id = run.id
@@ -378,7 +378,7 @@ async def test_a_process_that_stops_does_not_wait_for_summaries(database_url: st
         before = await long_thread(house)
         run = await house.start(NOW, thread_id=before.thread_id)
         await run.finished()
-        assert house.worker._beside
+        assert house.worker.slots._side_tasks
         await asyncio.wait_for(house.stop(), 10)
     async with replica(database_url, agent(), Model([turn("four")], [summary(SUMMARY)])) as house:
         again = await house.start(thread_id=run.thread_id)
@@ -410,5 +410,5 @@ async def test_no_threshold_no_summary(database_url: str) -> None:
     async with replica(database_url, agent(autocompact_threshold=None), model) as house:
         before = await long_thread(house)
         await (await house.start(NOW, thread_id=before.thread_id)).finished()
-        assert not house.worker._beside
+        assert not house.worker.slots._side_tasks
     assert model.asked_for_summary == []

@@ -87,7 +87,7 @@ async def test_a_run_may_be_cancelled_over_it(database_url: str) -> None:
         said = await run.finished(2)
         state = (await run.now()).state
         assert isinstance(state, Done)
-        assert state.termination == Cancelled("nobody answered ticket 'perm_c1' in time")
+        assert state.termination == Cancelled("ticket 'perm_c1' was not answered in time")
         assert types_of(said)[-7:] == [
             "ticket_expired",
             "ticket_expired",

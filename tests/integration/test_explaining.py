@@ -75,24 +75,24 @@ async def test_answered_and_on_its_way(database_url: str) -> None:
     async with replica(database_url, an_agent(probe.tool), script, slots=1) as house:
         run = await house.start()
         await run.finished()
-        assert await house.worker.reserve_within(15)
+        assert await house.worker.slots.reserve_within(15)
         await house.take_nothing_new()
         await run.decide("c1", "approve")
         found = await explained(run)
         assert [reason.code for reason in found.reasons] == [ReasonCode.DELIVERY_QUEUED]
         assert found.next_attempt_at is not None
-        house.worker.free()
+        house.worker.slots.free()
 
 
 async def test_accepted_and_nobody_there_to_execute(database_url: str) -> None:
     async with replica(database_url, an_agent(), in_order(turn("hi")), slots=1) as house:
-        assert house.worker.reserve()
+        assert house.worker.slots.reserve()
         await house.take_nothing_new()
         run = await house.start(here=False)
         assert await reasons(run) == [ReasonCode.DELIVERY_QUEUED]
         await _forget(house)
         assert await reasons(run) == [ReasonCode.DELIVERY_QUEUED, ReasonCode.NO_WORKER]
-        house.worker.free()
+        house.worker.slots.free()
 
 
 async def test_lost_with_its_owner(database_url: str) -> None:

@@ -180,12 +180,12 @@ async def test_an_end_that_cannot_be_told_is_an_error_to_its_parent(
         await until_given_up(house, tell)
         [(code, text)] = await said_of(run)
         assert code is ReasonCode.ERRAND_GIVEN_UP
-        assert f"GET /v1/runs/{child.id} says what came of it" in text
+        assert f"GET /v1/runs/{child.id} shows its result" in text
     async with replica(database_url, catalog, script) as other:
         run = other.same(run)
         await run.ended()
         told = [text for role, text in texts_of(await run.log()) if role in ("tool", "user")]
-        assert "what came of it can't be told" in told[-1]
+        assert "its result can't be reported" in told[-1]
 
 
 async def test_the_end_of_a_child_whose_row_cannot_be_read_is_an_error_to_its_parent(
@@ -210,7 +210,7 @@ async def test_the_end_of_a_child_whose_row_cannot_be_read_is_an_error_to_its_pa
     async with replica(database_url, catalog, script) as other:
         run = other.same(run)
         await run.ended()
-        assert "what came of it can't be told" in texts_of(await run.log())[-2][1]
+        assert "its result can't be reported" in texts_of(await run.log())[-2][1]
 
 
 async def test_standing_that_cannot_be_shown_keeps_nobody_from_hearing_the_end(

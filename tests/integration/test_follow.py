@@ -10,7 +10,7 @@ from app.domain.errors import Gone
 from app.domain.events.run_events import RunStart
 from app.domain.events.step_events import TextDelta
 from app.domain.tickets.decisions import Action, Decision, DecisionAnswer
-from app.events.fanout.hub import MAX_BACKLOG_FRAMES
+from app.events.fanout.hub import MAX_BACKLOG_BYTES
 from app.events.follow import check_cursor, last_cursor, read_page
 from app.storage.events import batched_append, event_log
 from app.storage.events.event_log import EventEntry
@@ -107,7 +107,7 @@ async def test_lost_hints_are_made_up_for_by_the_log(database: Database) -> None
 
 async def test_a_reader_that_falls_far_behind_reads_the_log(database: Database) -> None:
     run = await running(database.pool)
-    large = "x" * (MAX_BACKLOG_FRAMES // 5)
+    large = "x" * (MAX_BACKLOG_BYTES // 5)
     async with writing(database) as voices:
         async with following(
             database, voices, scope_of(run), after=1, subscription=voices.listen(run)

@@ -136,7 +136,7 @@ async def test_a_database_that_is_away_is_said_and_survived(
     ):
         the_problem(response, 503, "database_unavailable")
         assert response.headers["retry-after"] == "1"
-    for missed in ("heartbeat_missed", "sweep_missed", "queue_restarted", "relay_is_away"):
+    for missed in ("heartbeat_missed", "sweep_failed", "queue_restarted", "relay_disconnected"):
         await server.printed(re.compile(missed))
     await way_to_the_database.open()
 

@@ -24,7 +24,7 @@ async def test_a_run_that_was_claimed_without_anybody_knowing_is_let_go(database
         tasks,
         role="all",
         interval=1,
-        patience=5,
+        timeout=5,
         outage_allowance=never_deaf(),
     )
     await liveness.beat()
@@ -50,7 +50,7 @@ async def test_who_could_not_be_heard_is_not_thought_dead(database: Database) ->
         tasks,
         role="all",
         interval=1,
-        patience=5,
+        timeout=5,
         outage_allowance=outage_allowance,
     )
     await liveness.beat()

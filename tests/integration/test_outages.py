@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from app.domain.errors import DatabaseUnavailable
 from app.domain.ids import CallId
+from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunStatus
 from app.events.unsaved_bytes import MAX_UNSAVED_BYTES
 from app.llm.scripted.model import Call, Gate, in_order, turn
@@ -21,7 +22,6 @@ from app.storage.postgres.connect import DatabaseOptions
 from app.storage.postgres.database import Database
 from app.storage.runs import claims
 from app.tools.functions.decorator import tool
-from app.workers.execution_context import ClaimedRun
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding
 from tests.support.house import PATIENCE, an_agent, of_type, replica, texts_of
@@ -142,7 +142,7 @@ async def test_a_tool_that_shows_much_meanwhile_waits(
 
 async def test_a_run_that_could_not_be_loaded_is_let_go_and_no_loss(way: Forwarder) -> None:
     async with replica(way.url, an_agent(), in_order(turn("Hello")), slots=1) as house:
-        assert house.worker.reserve()
+        assert house.worker.slots.reserve()
         run = await house.start(here=False)
         claimed = await claims.claim(
             house.database.pool, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE
@@ -162,12 +162,12 @@ async def test_a_run_that_could_not_be_loaded_is_let_go_and_no_loss(way: Forward
         said = await run.finished()
         assert said[-1]["result"]["response"] == "Hello"
         assert (await run.now()).losses == 0
-        assert {"execution_broken_off"} <= {entry["event"] for entry in logs}
+        assert {"execution_interrupted_by_outage"} <= {entry["event"] for entry in logs}
 
 
 async def test_a_process_that_ends_does_not_wait_for_it(way: Forwarder) -> None:
     async with replica(way.url, an_agent(), in_order(turn("Hello")), slots=1) as house:
-        assert house.worker.reserve()
+        assert house.worker.slots.reserve()
         run = await house.start(here=False)
         claimed = await claims.claim(
             house.database.pool, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE

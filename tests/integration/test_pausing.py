@@ -43,7 +43,7 @@ async def is_not_claimed(run: Run) -> bool:
     """Whether a claim of the run is refused, and a sweep that follows changes nothing."""
     before = await run.now()
     house = run.replica
-    assert await house.worker.reserve_within(5)
+    assert await house.worker.slots.reserve_within(5)
     key = RunKey(before.tenant, before.thread_id, before.id, before.attempt)
     claimed = await house.worker.claim_and_launch(key, None)
     await house.sweeper.run_once()
@@ -257,10 +257,10 @@ async def test_a_task_that_reports_doesnt_wake_a_paused_run(database_url: str) -
 
 async def test_a_run_that_is_paused_before_it_begins_isnt_started(database_url: str) -> None:
     async with replica(database_url, an_agent(), in_order(turn("Hello")), slots=1) as house:
-        assert house.worker.reserve()
+        assert house.worker.slots.reserve()
         run = await house.start(here=False)
         assert (await run.pause()).is_settled
-        house.worker.free()
+        house.worker.slots.free()
         assert await is_not_claimed(run)
         assert await reasons(run) == [ReasonCode.PAUSED]
         await run.resume()

@@ -122,8 +122,8 @@ async def test_a_suspended_run_holds_nothing_but_a_delivery_for_its_time(databas
         record = await run.now()
         assert record.state == waiting(record)
         assert waiting(record).until == await due_at(run)
-        assert house.worker.reserve()
-        house.worker.free()
+        assert house.worker.slots.reserve()
+        house.worker.slots.free()
 
 
 async def _is_idle(executing: int) -> bool:

@@ -77,10 +77,10 @@ async def queued(house: Replica) -> int:
 
 def free_slots(worker: Worker) -> int:
     reserved = 0
-    while worker.reserve():
+    while worker.slots.reserve():
         reserved += 1
     for _ in range(reserved):
-        worker.free()
+        worker.slots.free()
     return reserved
 
 
@@ -180,7 +180,7 @@ async def test_a_claim_that_the_database_does_not_answer_costs_no_answer_and_no_
         break_over(claiming(run))
         with capture_logs() as logs:
             decided = await run.decide(ticket, "approve")
-        assert "resume_left_to_the_sweeper" in {entry["event"] for entry in logs}
+        assert "run_not_claimed" in {entry["event"] for entry in logs}
         assert way.cuts == 1
         assert not decided.results[0].is_duplicate
         assert free_slots(house.worker) == 2
@@ -241,7 +241,7 @@ async def test_a_run_that_somebody_else_has_claimed_costs_no_slot(
         await held.was_reached()
         record = run.record
         key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
-        assert other.worker.reserve()
+        assert other.worker.slots.reserve()
         assert not await other.worker.claim_and_launch(key, None)
         assert free_slots(other.worker) == 2
         held.open.set()

@@ -389,7 +389,7 @@ async def test_a_duty_that_breaks_stops_neither_the_others_nor_the_next_time(
     rows = await keeper(database).run_once()
     assert "merge_deltas" not in rows
     assert rows["forget_queue_log"] == 1
-    assert "duty_broke" in capsys.readouterr().out
+    assert "retention_job_failed" in capsys.readouterr().out
     await database.pool.execute("UPDATE events SET body = $1 WHERE seq = 5", '{"delta":"mended"}')
     assert (await keeper(database).run_once())["merge_deltas"] == SAVED
     assert "mended" in texts(await heard(database, thread_of(run)))["text_delta"]

@@ -64,11 +64,11 @@ async def test_a_retry_goes_on_from_what_the_failed_run_had_done(database_url: s
 async def test_a_run_that_never_began_hands_its_messages_on(database_url: str) -> None:
     script = in_order(turn("hello"))
     async with replica(database_url, an_agent(), script, slots=1) as house:
-        assert house.worker.reserve()
+        assert house.worker.slots.reserve()
         first = await house.start("please", here=False)
         await first.cancel("not now")
         assert await first.log() == []
-        house.worker.free()
+        house.worker.slots.free()
         second = await retried(first)
         await second.finished()
         record = await second.now()

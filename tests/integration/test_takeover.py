@@ -383,7 +383,7 @@ async def test_a_worker_that_stops_hands_over_between_two_calls(database_url: st
         await probe.was_reached()
         async with asyncio.TaskGroup() as group:
             stopping = group.create_task(first.stop())
-            await first.worker._stopping.wait()
+            await first.worker.slots.stopping.wait()
             assert not stopping.done()
             probe.open.set()
     assert len(probe.handed) == 1
@@ -417,10 +417,10 @@ async def test_a_worker_that_cannot_wait_hands_over_in_the_middle_of_a_message(
 
 async def test_a_stopping_worker_sees_out_a_claim_that_is_under_way(database_url: str) -> None:
     async with replica(database_url, an_agent(), in_order(turn("not here"))) as first:
-        assert first.worker.reserve()
+        assert first.worker.slots.reserve()
         async with asyncio.TaskGroup() as group:
             stopping = group.create_task(first.worker.stop(grace=15))
-            await first.worker._stopping.wait()
+            await first.worker.slots.stopping.wait()
             run = await first.start(here=False)
             key = RunKey(run.record.tenant, run.thread_id, run.id, 0)
             assert not stopping.done()

@@ -435,7 +435,7 @@ async def test_a_run_that_is_woken_for_nothing_rests_again_without_asking_the_mo
         await run.finished()
         record = await run.now()
         key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
-        assert house.worker.reserve()
+        assert house.worker.slots.reserve()
         assert await house.worker.claim_and_launch(key, None)
         said = await run.finished(2)
         assert len(script.requests) == 2

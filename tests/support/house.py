@@ -25,7 +25,7 @@ from app.commands.tickets.decision_types import DecisionRequest
 from app.commands.tickets.signals import run_signal_job
 from app.context import ServiceContext, ServiceLimits
 from app.domain.agents.specs import AgentSpec
-from app.domain.ids import AgentId, MessageId, RunId, Tenant, ThreadId, WorkerId
+from app.domain.ids import AgentId, MessageId, RunId, ThreadId, WorkerId
 from app.domain.inference.options import NO_OPTIONS, InferenceOptions, RetryPolicy
 from app.domain.json_values import Json, JsonObject
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
@@ -36,9 +36,10 @@ from app.domain.threads.messages import LoggedMessage, Message, Role, Text
 from app.domain.tickets.decisions import Action, DecisionAnswer
 from app.domain.tickets.tickets import Ticket
 from app.events import follow as following
+from app.events.fanout.cancel_hints import CancelHints
 from app.events.fanout.hub import Hub
 from app.events.fanout.notify import NotifyTransport
-from app.events.fanout.relay import Hint, Relay, Topic
+from app.events.fanout.relay import Relay, Topic
 from app.events.group_commit import GroupCommit
 from app.events.transaction import EventTransactions, Publisher
 from app.llm.catalog import ModelCatalog
@@ -48,12 +49,11 @@ from app.runtime.ports import LanguageModel, Tool
 from app.storage.postgres.connect import DatabaseOptions
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
 from app.storage.runs import runs
-from app.storage.runs.runs import RunKey
 from app.storage.threads import messages
 from app.storage.tickets import tickets
 from app.workers.background_tasks.execution import TaskContext
 from app.workers.background_tasks.worker import TaskWorker
-from app.workers.delivery_queue import DeliveryQueue, DeliveryResult
+from app.workers.delivery_queue import DeliveryQueue
 from app.workers.direct_start import decide_and_execute, resume_run, start_and_execute
 from app.workers.execution_context import ExecutionContext
 from app.workers.heartbeat import Heartbeat
@@ -182,7 +182,7 @@ class Replica:
             clock=clock,
             agents=self.registry,
             limits=ServiceLimits(),
-            announce_cancel=self._announce_cancel,
+            send_cancel_hint=CancelHints(self.relay).send,
             heartbeat_timeout=PATIENCE,
             backends=backends,
         )
@@ -210,7 +210,7 @@ class Replica:
             self.tasks,
             role="all",
             interval=0.5,
-            patience=5,
+            timeout=5,
             outage_allowance=outage_allowance,
         )
         self.deadlines = TicketExpiry(self.ctx, interval=FOLLOW_UP)
@@ -224,7 +224,7 @@ class Replica:
         )
         self.queue = DeliveryQueue(
             database,
-            self._handle,
+            self.worker.handle,
             self.tasks.handle,
             partial(run_followup, self.ctx),
             partial(run_signal_job, self.ctx),
@@ -243,7 +243,7 @@ class Replica:
             self.tasks.run(),
             self.writer.run(),
             self.relay.run(),
-            self.relay.listen({Topic.CANCEL: self.liveness.on_cancel_hint}),
+            self.relay.listen({Topic.CANCEL: self.worker.on_cancel_hint}),
             self._look_for_lost_hints(),
             self.liveness.run(),
             self.sweeper.run(),
@@ -252,7 +252,7 @@ class Replica:
             self.queue.work(),
         ]
         self._tasks = [tasks.create_task(one) for one in work]
-        await asyncio.wait_for(self.relay.hears.wait(), PATIENCE)
+        await asyncio.wait_for(self.relay.connected.wait(), PATIENCE)
 
     async def stop(self) -> None:
         """As on SIGTERM: what executes is handed over."""
@@ -302,16 +302,6 @@ class Replica:
             await sleep(2 * FOLLOW_UP)
             with suppress(*DATABASE_UNAVAILABLE):
                 await self.relay.catch_up()
-
-    async def _handle(self, key: RunKey, dispatch_id: str) -> DeliveryResult:
-        if not await self.worker.reserve_for(key, 1.0):
-            return DeliveryResult.BUSY
-        await self.worker.claim_and_launch(key, dispatch_id)
-        return DeliveryResult.DONE
-
-    async def _announce_cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
-        hint = Hint(run_id, f"{tenant}\n{run_id}\n{reason or ''}")
-        await self.relay.send_hints(Topic.CANCEL, [hint])
 
     # --- commands ---------------------------------------------------------------------------------
 

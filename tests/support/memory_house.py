@@ -1,12 +1,12 @@
 """One thread in memory as the tests of the loop need it: its rows, and emitters that can be held and dropped."""
 
 from app.domain.agents.specs import AgentSpec
+from app.domain.runs.claimed_run import ClaimedRun
 from app.runtime.active_run import ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.testing.journal import MemoryJournal
 from app.testing.memory_thread import MemoryThread
-from app.workers.execution_context import ClaimedRun
 from tests.support.thread_rows import SUBJECT, Rows
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from app.domain.agents.specs import AgentSpec, ToolExecution
 from app.domain.errors import OwnershipLost
+from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import Running, Waiting
 from app.domain.runs.terminations import WORKER_LOST
 from app.domain.tickets.decisions import Action, DecisionAnswer
@@ -22,7 +23,6 @@ from app.runtime.endings import Ending, HandedOver, RunFinished, Suspended
 from app.runtime.handoff import active_agent
 from app.runtime.loop import fail_claimed
 from app.runtime.ports import ModelRequest
-from app.workers.execution_context import ClaimedRun
 from app.workers.liveness.poison_guard import MAX_LOSSES
 from tests.support.reference import Reference
 from tests.support.team import Team

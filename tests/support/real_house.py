@@ -10,15 +10,15 @@ from app.agents.registry import AgentRegistry
 from app.clock import SystemClock, new_id, sleep
 from app.commands.runs.cancel import cancel
 from app.commands.runs.new_run import IfThreadMissing, OnActive, StartRequest
-from app.commands.runs.start import ClaimedStart, start_run
+from app.commands.runs.start import start_run
 from app.commands.tickets.decide import decide
 from app.commands.tickets.decision_types import DecisionRequest
 from app.context import ServiceContext, ServiceLimits
 from app.domain.agents.specs import AgentSpec
 from app.domain.ids import MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.principals import DEFAULT_TENANT
-from app.domain.runs.runs import RunStatus
-from app.domain.threads.messages import LoggedMessage, Message, Role, Text
+from app.domain.runs.claimed_run import ClaimedRun
+from app.domain.threads.messages import Message, Role, Text
 from app.domain.tickets.decisions import DecisionAnswer
 from app.domain.tickets.tickets import Ticket
 from app.events.fanout.hub import Hub
@@ -39,7 +39,7 @@ from app.storage.runs import claims, runs, tool_calls
 from app.storage.threads import messages
 from app.storage.tickets import tickets
 from app.workers.execution import Execution
-from app.workers.execution_context import ClaimedRun, ExecutionContext
+from app.workers.execution_context import ExecutionContext
 from app.workers.load_run import load_run
 from tests.support.house import ANN, OneModel
 from tests.support.team import TEAM
@@ -122,7 +122,7 @@ class RealHouse:
             clock=clock,
             agents=registry,
             limits=ServiceLimits(),
-            announce_cancel=self._announce_nothing,
+            send_cancel_hint=self._announce_nothing,
             heartbeat_timeout=_PATIENCE,
         )
 
@@ -143,18 +143,7 @@ class RealHouse:
         worker = WorkerId(new_id()) if here else None
         started = await start_run(self._desk, ANN, request, worker=worker)
         self.run_id = started.record.id
-        if not isinstance(started, ClaimedStart):
-            return None
-        first = started.first_message_seq
-        log = tuple(LoggedMessage(first + place, m) for place, m in enumerate(started.messages))
-        return ClaimedRun(
-            record=started.record,
-            next_seq=first + len(log),
-            previous_state=RunStatus.CREATED,
-            log=log if first == 1 else None,
-            is_announced=True,
-            thread_state=started.thread_state,
-        )
+        return started.claimed
 
     async def claim(self) -> ClaimedRun | None:
         """By a worker that never shows a heartbeat, so that whoever comes next may claim as well."""

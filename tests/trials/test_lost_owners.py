@@ -115,7 +115,7 @@ async def test_a_worker_that_wakes_up_too_late_writes_nothing(
         await here.logged("ownership_lost", run_id=run_ids[0])
         await here.logged("ownership_lost", run_id=run_ids[2])
         if had_the_task == here.pid:
-            await here.logged("task_was_over", run_id=run_ids[1])
+            await here.logged("task_already_finished", run_id=run_ids[1])
         assert (await client.http.get("/health")).is_success
     assert await contents(database) == before
     assert before["runs"]

@@ -19,8 +19,8 @@ from tests.support.streams import types_of
 
 pytestmark = pytest.mark.anyio
 
-AWAY = re.compile("relay_is_away")
-BACK = re.compile("relay_is_back")
+AWAY = re.compile("relay_disconnected")
+BACK = re.compile("relay_reconnected")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from app.api.schemas.runs import RunOut, StartIn, run_out
 from app.clock import new_id
 from app.commands.idempotency import IdempotentCommand
 from app.commands.runs.new_run import StartRequest
-from app.commands.runs.start import ClaimedStart
 from app.context import ServiceContext
 from app.domain.errors import AlreadyAnswered
 from app.domain.idempotency import KeptAnswer
@@ -131,7 +130,7 @@ async def _started_stream(
     is_live, replayed = False, {}
     try:
         started = await start_and_execute(ctx, worker, principal, start, once)
-        record, is_live = started.record, isinstance(started, ClaimedStart)
+        record, is_live = started.record, started.claimed is not None
     except AlreadyAnswered as before:
         record, replayed = await _run_of(ctx, principal, before.answer), REPLAYED_HEADER
     finally:

@@ -1,6 +1,6 @@
-"""Abort: a remote agent is told that nobody wants its work any more, after the run has ended here.
+"""Abort the turn of a remote agent whose run has ended here.
 
-The end doesn't depend on it: who cancels a run isn't kept waiting by somebody else's server.
+The run's end doesn't wait for it, so a cancel doesn't depend on another server.
 """
 
 from app.backends.remote.abort import abort_turn
@@ -11,7 +11,7 @@ from app.storage.runs import runs
 
 
 async def abort_remote(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> None:
-    """Tell whoever has the run's newest turn."""
+    """Abort the run's newest turn at its remote agent."""
     async with ctx.database.reading() as connection:
         record = await runs.get(connection, tenant, run_id)
     if record is None:

@@ -1,7 +1,7 @@
-"""Tasks: how each ends, and what their run is told of it.
+"""List, cancel and finish background tasks, and report their ends to their run.
 
-A task's end and the input that tells of it are one commit. A run that waits for its tasks gets a
-delivery in the same commit; one that executes looks into its inbox before it comes to rest.
+A task's end and the input that reports it are one commit. A run that waits for its tasks gets a delivery in
+the same commit; an executing run reads its inputs before it suspends or finishes.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ async def list_tasks(
 async def cancel_task(
     ctx: ServiceContext, principal: Principal, run_id: RunId, task_id: TaskId
 ) -> Task:
-    """End an open task, and tell its run; one that has ended stays as it is."""
+    """Cancel an open task and report that to its run; a finished task doesn't change."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         record = await runs.lock(transaction.connection, principal.tenant, run_id)
@@ -76,7 +76,7 @@ async def cancel_task(
 async def finish_task(
     outgoing: EventTransactions, claimed: ClaimedTask, outcome: TaskOutcome
 ) -> bool:
-    """Write how a claimed task ended; False when it was ended or lost before."""
+    """Save the outcome of a claimed task; False if it had ended, or another worker has claimed it."""
     async with outgoing.transaction() as transaction:
         record = await runs.lock(transaction.connection, claimed.tenant, claimed.task.run_id)
         if record is None:
@@ -90,7 +90,7 @@ async def finish_task(
 async def emit_task_activity(
     outgoing: EventTransactions, claimed: ClaimedTask, activity: Sequence[AgentEvent]
 ) -> None:
-    """Say on the run's stream what a task is at, unless either of them has ended."""
+    """Emit a task's activity on its run's stream, unless the task or the run has ended."""
     async with outgoing.transaction() as transaction:
         record = await runs.lock(transaction.connection, claimed.tenant, claimed.task.run_id)
         if record is None or record.is_done:
@@ -108,7 +108,7 @@ async def finish_task_in(
     *,
     attempt: int | None = None,
 ) -> Task | None:
-    """The task's end, and the run's share in it; the caller holds the run's lock."""
+    """End a task, count that at its run and report it. The caller holds the run's lock."""
     connection, tenant = transaction.connection, record.tenant
     task = await background_tasks.end(
         connection,
@@ -126,11 +126,13 @@ async def finish_task_in(
         await child_runs.cancel(connection, tenant, record.id, task.child.run_id)
     await runs.count_task_ended(connection, tenant, record.id)
     if not record.is_done:
-        await _tell(transaction, tenant, record, task)
+        await _report_end(transaction, tenant, record, task)
     return task
 
 
-async def _tell(transaction: Transaction, tenant: Tenant, record: RunRecord, task: Task) -> None:
+async def _report_end(
+    transaction: Transaction, tenant: Tenant, record: RunRecord, task: Task
+) -> None:
     connection = transaction.connection
     input_id, message_id = InputId(new_id()), MessageId(new_id())
     message = event_message(task, message_id)

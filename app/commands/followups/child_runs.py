@@ -1,7 +1,6 @@
-"""Children: started for their parents, cancelled with them, and told of when they end or rest.
+"""Follow-ups about child runs: start, report to the parent, cancel, forward messages, forget.
 
-Each of these is an errand: one transaction of one thread, which looks at how things stand by then and may
-be carried out twice.
+Each is one transaction on one thread. It reads the current rows first, so it may be executed twice.
 """
 
 from typing import assert_never
@@ -39,12 +38,12 @@ from app.storage.threads import threads
 
 
 async def run_child_followup(ctx: ServiceContext, followup: ChildFollowup) -> bool:
-    """Carry out an errand; False when it should be tried again a little later."""
+    """Execute a follow-up; False if it has to be retried later."""
     match followup.kind:
         case FollowupKind.START:
             await _start(ctx, followup)
         case FollowupKind.REPORT_TO_PARENT:
-            await _tell(ctx, followup)
+            await _report(ctx, followup)
         case FollowupKind.CANCEL:
             await _cancel(ctx, followup)
         case FollowupKind.FORWARD_MESSAGES:
@@ -57,9 +56,9 @@ async def run_child_followup(ctx: ServiceContext, followup: ChildFollowup) -> bo
 
 
 async def _start(ctx: ServiceContext, followup: ChildFollowup) -> None:
-    """Create the child, unless it is there or nobody waits for it any more.
+    """Create the child, unless it exists or its ticket or task is closed.
 
-    Its ticket or task is held meanwhile: a parent that ends now comes after the child, and cancels it.
+    The ticket or task is locked until commit: a parent that ends meanwhile sees the child and cancels it.
     """
     tenant = followup.tenant
     async with ctx.events.transaction() as transaction:
@@ -86,7 +85,7 @@ async def _start(ctx: ServiceContext, followup: ChildFollowup) -> None:
 
 
 def _work_of(waiter: child_runs.Waiter) -> ChildWork | None:
-    """What is still to be begun; the child of a task that has begun may have been deleted since."""
+    """The work that isn't started yet; a started task has none, even if its child was deleted since."""
     match waiter:
         case Ticket(evidence=evidence):
             return work_from_json(evidence or {})
@@ -97,7 +96,8 @@ def _work_of(waiter: child_runs.Waiter) -> ChildWork | None:
 
 
 def _child_of(parent: RunRecord, call_id: CallId | None, work: ChildWork) -> NewRun:
-    """Started by whoever has started its parent: nobody can approve their own wishes by a detour."""
+    """The child's run. It has the parent's `started_by`, so that a person can't approve their own calls
+    through a child."""
     message = user_message(work.prompt)
     return NewRun(
         tenant=parent.tenant,
@@ -120,8 +120,8 @@ def _child_of(parent: RunRecord, call_id: CallId | None, work: ChildWork) -> New
     )
 
 
-async def _tell(ctx: ServiceContext, followup: ChildFollowup) -> None:
-    """Show a child's standing on its parent's stream; its end is what the parent waits for."""
+async def _report(ctx: ServiceContext, followup: ChildFollowup) -> None:
+    """Emit a child's progress on its parent's stream; after its end, report the result to the parent."""
     tenant = followup.tenant
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
@@ -145,8 +145,8 @@ async def _tell(ctx: ServiceContext, followup: ChildFollowup) -> None:
             snapshot = ActivitySnapshot(call_id, PROGRESS, shown, True)
             transaction.emit(tenant, parent.thread_id, parent.id, snapshot)
         if isinstance(child.state, Done):
-            said = report_of(child, child.state)
-            await report_to_parent(transaction, parent, waiter, child.id, said)
+            report = report_of(child, child.state)
+            await report_to_parent(transaction, parent, waiter, child.id, report)
             if not is_kept(child):
                 await child_runs.forget(connection, tenant, parent.id, child.id)
 
@@ -163,14 +163,17 @@ async def _was_deleted(
 async def _cancel(ctx: ServiceContext, followup: ChildFollowup) -> None:
     try:
         await cancel(
-            ctx, _parent(followup), followup.child_run_id, reason="Nobody waits for it any more."
+            ctx,
+            _parent(followup),
+            followup.child_run_id,
+            reason="Its parent does not wait for it any more.",
         )
     except NotFound:
         return
 
 
 async def _forget(ctx: ServiceContext, followup: ChildFollowup) -> bool:
-    """Remove all of a child that isn't to be kept; not before what it has begun itself is over."""
+    """Delete a child that must not be kept; False while runs that it has started are active."""
     async with ctx.database.reading() as connection:
         child = await runs.get(connection, followup.tenant, followup.child_run_id)
     if child is None:

@@ -1,7 +1,7 @@
-"""Errands, carried out by whichever process gets them.
+"""Executes follow-ups, with retries.
 
-One that fails is tried again, after pauses that grow; then it is given up, and whoever would wait for it
-for ever is told. An outage is no failure, nor is that something else has to happen first.
+A follow-up that fails is retried with growing delays, then given up; `give_up` ends what would wait for it.
+An outage is no failure, and neither is a follow-up that has to wait for something else.
 """
 
 from typing import assert_never
@@ -35,12 +35,12 @@ log = structlog.get_logger(__name__)
 
 
 async def run_followup(
-    ctx: ServiceContext, followup: Followup, asked: JobInfo = NEW_JOB
+    ctx: ServiceContext, followup: Followup, job: JobInfo = NEW_JOB
 ) -> RetryAfter | None:
-    """Carry out an errand, and say when it is to be tried again if it can't be done now.
+    """Execute a follow-up; returns when to retry it if it isn't done.
 
-    One that is late counts as tried before it is: it may be what its process died of. One that was given
-    up and is asked for again has one try more.
+    A late job counts as a failed try before it is executed: it may have killed its process. A follow-up
+    that was given up and is enqueued again gets one more try.
     """
     async with ctx.database.reading() as connection:
         failure = await failed_followups.of_followup(connection, followup)
@@ -50,26 +50,28 @@ async def run_followup(
         if before.given_up_at is None and wait > 0:
             return RetryAfter(wait)
         tries += before.tries
-    if asked.is_late:
-        await _note(ctx, followup, tries, "it has waited for long, or its process was lost over it")
+    if job.is_late:
+        await _note(
+            ctx, followup, tries, "it was not done in time: its process may have died of it"
+        )
         if tries > MAX_TRIES:
             return await _give_up(ctx, followup, tries)
     try:
-        is_done = await _carry_out(ctx, followup)
+        is_done = await _execute(ctx, followup)
     except DATABASE_UNAVAILABLE:
         raise
     except Exception as error:
         telemetry.followups_failed.labels(followup.name).inc()
-        log.exception("errand_failed", **_ids(followup), tries=tries)
-        return await _has_failed(ctx, followup, tries, error, is_noted=asked.is_late)
-    if failure is not None or asked.is_late:
+        log.exception("followup_failed", **_ids(followup), tries=tries)
+        return await _has_failed(ctx, followup, tries, error, is_noted=job.is_late)
+    if failure is not None or job.is_late:
         async with ctx.database.transaction() as connection:
             await failed_followups.forget(connection, followup)
-    return None if is_done else RetryAfter(poll_delay(asked.polls))
+    return None if is_done else RetryAfter(poll_delay(job.polls))
 
 
-async def _carry_out(ctx: ServiceContext, followup: Followup) -> bool:
-    """False when it can't be done before something else has happened."""
+async def _execute(ctx: ServiceContext, followup: Followup) -> bool:
+    """False if it has to wait for something else."""
     match followup:
         case ChildFollowup():
             return await run_child_followup(ctx, followup)
@@ -93,7 +95,7 @@ async def _has_failed(
 
 
 async def _note(ctx: ServiceContext, followup: Followup, tries: int, why: str) -> bool:
-    """Count a try; False when the run is gone for which it is done."""
+    """Count a failed try; False if the run of the follow-up was deleted."""
     async with ctx.database.transaction() as connection:
         noted = await failed_followups.note(connection, followup, why, retry_delay(tries))
     return noted is not None
@@ -105,17 +107,17 @@ async def _give_up(ctx: ServiceContext, followup: Followup, tries: int) -> Retry
     except DATABASE_UNAVAILABLE:
         raise
     except Exception:
-        # Somebody would wait for ever: this isn't given up.
-        log.exception("errand_not_given_up", **_ids(followup), tries=tries)
+        # A run may wait for it without end, so it is retried.
+        log.exception("followup_give_up_failed", **_ids(followup), tries=tries)
         return RetryAfter(MAX_RETRY_SECONDS)
     telemetry.followups_given_up.labels(followup.name).inc()
-    log.error("errand_given_up", **_ids(followup), tries=tries)
+    log.error("followup_given_up", **_ids(followup), tries=tries)
     return None
 
 
 def _ids(followup: Followup) -> dict[str, str]:
     return {
-        "errand": followup.name,
+        "followup": followup.name,
         "tenant": followup.tenant,
         "run_id": followup.on_behalf_of,
         "about_run_id": followup.about,

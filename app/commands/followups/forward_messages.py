@@ -1,4 +1,4 @@
-"""Pass on: what an agent sends to a task of its that is a run of another agent's becomes that run's input."""
+"""Forward messages that an agent sends to a background task to the child run that executes it."""
 
 from app.clock import new_id
 from app.commands.runs.steer import reason_not_steerable, steer
@@ -14,10 +14,9 @@ from app.storage.threads import threads
 
 
 async def forward_messages(ctx: ServiceContext, followup: ChildFollowup) -> bool:
-    """Put before a child what its parent has sent to the task that it is, each message once.
+    """Queue the messages that a task has received as inputs of its child run, each once; False to retry.
 
-    A child that isn't there yet has it passed on by whoever creates it; one that reads nothing more
-    leaves it unread.
+    If the child doesn't exist yet, its start forwards them. If it reads no more messages, they stay unread.
     """
     tenant = followup.tenant
     try:

@@ -1,9 +1,9 @@
-"""Undone: what becomes of an errand that is given up, so that nobody waits for it for ever.
+"""Give up a follow-up, so that no run waits for it without end.
 
-Whoever waits for a child that can't be started, or whose end can't be told, gets an error instead. A child
-that can't be cancelled is marked, so that whoever executes it ends it. Messages that can't be passed on
-stay unread, which is told with the end of their task; a child that can't be removed stays, and a remote
-that can't be told isn't.
+If a child can't be started, or its end can't be reported, the parent's call or task gets an error. If a
+child can't be cancelled, the request is saved and a worker ends the child. Messages that can't be forwarded
+stay unread, and the report of the task's end says so. A child that can't be deleted stays. A remote turn
+that can't be aborted continues.
 """
 
 from typing import assert_never
@@ -27,36 +27,36 @@ from app.storage.threads import threads
 
 
 async def give_up_followup(ctx: ServiceContext, followup: Followup) -> None:
-    """Give an errand up, together with what that means for others."""
+    """Mark a follow-up as given up, and apply the consequences in the same commit."""
     async with ctx.events.transaction() as transaction:
         match followup:
             case ChildFollowup():
-                is_owed = await _settle(transaction, followup)
+                is_undone = await _give_up_child_followup(transaction, followup)
             case AbortRemote():
-                is_owed = True
+                is_undone = True
             case CallRunEnd(tenant=tenant, run_id=run_id):
-                is_owed = await run_ends.claim(transaction.connection, tenant, run_id)
+                is_undone = await run_ends.claim(transaction.connection, tenant, run_id)
             case _:
                 assert_never(followup)
-        if is_owed:
+        if is_undone:
             await failed_followups.give_up(transaction.connection, followup, transaction.now)
         else:
             await failed_followups.forget(transaction.connection, followup)
 
 
-async def _settle(transaction: Transaction, followup: ChildFollowup) -> bool:
-    """False when nothing is left undone by it."""
+async def _give_up_child_followup(transaction: Transaction, followup: ChildFollowup) -> bool:
+    """False if giving it up leaves nothing undone."""
     connection, tenant = transaction.connection, followup.tenant
     match followup.kind:
         case FollowupKind.START:
             await _report(transaction, followup, "it could not be started")
         case FollowupKind.REPORT_TO_PARENT:
             if await child_runs.is_running(connection, tenant, followup.child_run_id):
-                # It was about to show where its child stands; the end is told by another errand.
+                # It would have reported progress; another follow-up reports the end.
                 return False
-            await _report(transaction, followup, "it has ended, and what came of it can't be told")
+            await _report(transaction, followup, "it has ended, and its result can't be reported")
         case FollowupKind.CANCEL:
-            await _leave_cancel_to_a_worker(transaction, followup)
+            await _request_cancel(transaction, followup)
         case FollowupKind.FORWARD_MESSAGES | FollowupKind.FORGET:
             pass
         case _:
@@ -64,8 +64,9 @@ async def _settle(transaction: Transaction, followup: ChildFollowup) -> bool:
     return True
 
 
-async def _leave_cancel_to_a_worker(transaction: Transaction, followup: ChildFollowup) -> None:
-    """Make the request durable without reading the child's row, and have a worker end the child."""
+async def _request_cancel(transaction: Transaction, followup: ChildFollowup) -> None:
+    """Save the cancel request and enqueue the child, so that a worker ends it. The child's whole row isn't
+    decoded: that may be what fails."""
     connection, tenant = transaction.connection, followup.tenant
     thread_id = await runs.thread_of(connection, tenant, followup.child_run_id)
     if thread_id is None:
@@ -74,14 +75,14 @@ async def _leave_cancel_to_a_worker(transaction: Transaction, followup: ChildFol
     child = await runs.lock_key(connection, tenant, followup.child_run_id)
     if child is None:
         return
-    by, reason = f"run:{followup.parent_run_id}", "Nobody waits for it any more."
+    by, reason = f"run:{followup.parent_run_id}", "Its parent does not wait for it any more."
     if await runs.request_cancel(connection, tenant, child.run_id, by=by, reason=reason):
         transaction.emit(tenant, child.thread_id, child.run_id, CancelRequested(by, reason))
     await deliveries.enqueue(connection, child)
 
 
 async def _report(transaction: Transaction, followup: ChildFollowup, why: str) -> None:
-    """Nothing of the child's own row: it may be what can't be read."""
+    """Report an error to the parent, without reading the child's row: that may be what fails."""
     connection, tenant = transaction.connection, followup.tenant
     known = await runs.get(connection, tenant, followup.parent_run_id)
     if known is None:
@@ -93,5 +94,5 @@ async def _report(transaction: Transaction, followup: ChildFollowup, why: str) -
     waiter = await child_runs.waiter_of(
         connection, tenant, followup.parent_run_id, followup.child_run_id
     )
-    said = report_of_failure(followup.child_run_id, why)
-    await report_to_parent(transaction, parent, waiter, followup.child_run_id, said)
+    report = report_of_failure(followup.child_run_id, why)
+    await report_to_parent(transaction, parent, waiter, followup.child_run_id, report)

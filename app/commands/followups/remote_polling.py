@@ -1,7 +1,7 @@
-"""Looks at remote agents that have asked: one that was answered where it lives wakes its run here.
+"""Poll remote agents with open tickets: a ticket that was decided there resumes its run here.
 
-The run that waits holds nothing meanwhile. Whoever claims it looks for itself; to wake one for nothing
-does no harm.
+The waiting run holds nothing meanwhile. The worker that claims it asks the remote again, so a needless
+delivery does no harm.
 """
 
 import asyncio
@@ -24,26 +24,26 @@ log = structlog.get_logger(__name__)
 
 
 async def poll_remote_tickets(ctx: ServiceContext, limit: int) -> int:
-    """Look at some that wait, all at once; how many runs were woken."""
+    """Poll the remotes of up to `limit` waiting runs at once; returns how many runs were enqueued."""
     async with ctx.database.reading() as connection:
         chosen = await remote_polling.due_for_poll(connection, limit)
-    async with asyncio.TaskGroup() as looking:
-        looks = [looking.create_task(_look(ctx, tenant, run_id)) for tenant, run_id in chosen]
-    return sum(look.result() for look in looks)
+    async with asyncio.TaskGroup() as group:
+        polls = [group.create_task(_poll_safely(ctx, tenant, run_id)) for tenant, run_id in chosen]
+    return sum(poll.result() for poll in polls)
 
 
-async def _look(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> bool:
+async def _poll_safely(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> bool:
     try:
-        return await _look_at_run(ctx, tenant, run_id)
+        return await _poll(ctx, tenant, run_id)
     except DATABASE_UNAVAILABLE:
         return False
     except Exception:
-        # One remote that can't be looked at mustn't keep all others from it.
-        log.exception("remote_look_failed", tenant=tenant, run_id=run_id)
+        # A failure of one remote must not keep the others from being polled.
+        log.exception("remote_poll_failed", tenant=tenant, run_id=run_id)
         return False
 
 
-async def _look_at_run(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> bool:
+async def _poll(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> bool:
     async with ctx.database.reading() as connection:
         record = await runs.get(connection, tenant, run_id)
         unsettled = await tickets.unsettled_of_run(connection, tenant, run_id)
@@ -59,11 +59,11 @@ async def _look_at_run(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> bo
         or await tickets_decided_remotely(backend, run_id, turn.binding, unsettled) is None
     ):
         return False
-    return await _wake(ctx, record)
+    return await _enqueue(ctx, record)
 
 
-async def _wake(ctx: ServiceContext, seen: RunRecord) -> bool:
-    """Have the run go on, unless something else has become of it since."""
+async def _enqueue(ctx: ServiceContext, seen: RunRecord) -> bool:
+    """Enqueue the run, unless its status has changed since it was read."""
     async with ctx.database.transaction() as connection:
         record = await runs.lock(connection, seen.tenant, seen.id)
         if record is None or (record.status, record.attempt) != (seen.status, seen.attempt):

@@ -1,4 +1,4 @@
-"""Reports: what a child has come to reaches whoever waits for it, in a transaction of its parent's."""
+"""Report a child's result to its parent, in a transaction on the parent's thread."""
 
 from typing import assert_never
 
@@ -22,28 +22,28 @@ async def report_to_parent(
     parent: RunRecord,
     waiter: child_runs.Waiter | None,
     child: RunId,
-    said: JsonObject,
+    report: JsonObject,
 ) -> None:
-    """Answer the parent's call with it, or end its task by it; the caller holds the parent's lock."""
+    """Answer the parent's ticket, or finish its task. The caller holds the parent run's lock."""
     match waiter:
         case None:
             return
         case Ticket():
-            await _answer(transaction, parent, waiter, child, said)
+            await _answer(transaction, parent, waiter, child, report)
         case Task():
-            outcome = outcome_of_report(waiter.tool_name, said)
+            outcome = outcome_of_report(waiter.tool_name, report)
             await finish_task_in(transaction, parent, waiter.id, outcome)
         case _:
             assert_never(waiter)
 
 
 async def _answer(
-    transaction: Transaction, parent: RunRecord, ticket: Ticket, child: RunId, said: JsonObject
+    transaction: Transaction, parent: RunRecord, ticket: Ticket, child: RunId, report: JsonObject
 ) -> None:
     connection, tenant = transaction.connection, parent.tenant
     decision = Decision(
         decision_id=f"child:{child}",
-        answer=DecisionAnswer(action=Action.RESPOND, result=said),
+        answer=DecisionAnswer(action=Action.RESPOND, result=report),
         subject=f"run:{child}",
         at=transaction.now,
     )

@@ -1,8 +1,8 @@
 """Call the `run_end` hooks of a run that ended without its agent's code.
 
 The claim is committed before the first hook starts. So no hook is called twice, however often the follow-up
-is delivered and wherever a process dies; a process that dies after the claim may leave hooks uncalled.
-What goes wrong before the claim is tried again; what a hook does wrong changes nothing.
+is delivered. A process that dies after the claim may leave hooks uncalled. An error before the claim is
+retried; an error in a hook is logged.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ log = structlog.get_logger(__name__)
 
 
 class AgentNotHere(HoldfastError):
-    """The follow-up has to be tried again by a process that has the agent."""
+    """The agent version isn't installed here: a process that has it must retry the follow-up."""
 
 
 async def call_run_end(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> None:
-    """Call them unless that was done before; raises `AgentNotHere` before the claim."""
+    """Call the hooks unless that was done before; raises `AgentNotHere` before the claim."""
     async with ctx.database.reading() as connection:
         record = await runs.get(connection, tenant, run_id)
         pending = await run_ends.find(connection, tenant, run_id)
@@ -66,9 +66,9 @@ async def call_run_end(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> No
 
 
 async def _load(ctx: ServiceContext, record: RunRecord, pending: PendingRunEnd) -> EndedRun | None:
-    """None if the agent has no such hook."""
-    at_work = active_agent(pending.thread_state) if record.steps else None
-    agent_id, version = at_work or (record.agent_id, record.agent_version)
+    """None if the agent has no `run_end` hook."""
+    active = active_agent(pending.thread_state) if record.steps else None
+    agent_id, version = active or (record.agent_id, record.agent_version)
     agent = await ctx.agents.for_tenant(record.tenant).at_version(agent_id, version)
     if isinstance(agent, UnknownAgentVersion):
         raise AgentNotHere(agent.reason)
@@ -87,8 +87,8 @@ async def _load(ctx: ServiceContext, record: RunRecord, pending: PendingRunEnd) 
 
 
 async def _save(ctx: ServiceContext, run: EndedRun, changes: "_Changes") -> None:
-    """Keep what the hooks have changed of the run's state. A change of what the thread remembers is dropped
-    if the thread has changed since the end: a later run has built on it."""
+    """Save the hooks' changes of the run's state. Changes of the thread's state are dropped if it has
+    changed since the end, because a later run has used it."""
     record, run_state, thread_state = run.record, changes.run_state, changes.thread_state
     if run_state is None and thread_state is None:
         return
@@ -112,7 +112,7 @@ async def _save(ctx: ServiceContext, run: EndedRun, changes: "_Changes") -> None
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """The states as hooks leave them; None for one that they leave as it was."""
+    """The states after the hooks; None for a state that they didn't change."""
 
     run_state: JsonObject | None
     thread_state: JsonObject | None
@@ -120,7 +120,7 @@ class _Changes:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The rules of the run's tenant as they are now."""
+    """The current rules of the run's tenant."""
 
     ctx: ServiceContext
     record: RunRecord

@@ -1,7 +1,7 @@
-"""Unread: messages that wait for their runs, listed, changed and taken back.
+"""Pending inputs: list, change and retract messages that no run has read yet.
 
-A run that takes a message holds the thread's lock, and so does whoever changes one or takes it back: the
-log has it as it was last, or never.
+A run that reads a message holds the thread's lock, and so does a command that changes or retracts one: the
+message log gets the last version, or nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from app.storage.threads import pending_inputs
 
 @dataclass(frozen=True, slots=True)
 class InputVersion:
-    """A message as somebody has seen it; without a revision, however it is."""
+    """An input with the revision that the client expects, or None for any."""
 
     input_id: InputId
     revision: int | None
@@ -41,7 +41,7 @@ async def list_pending_inputs(
     after: tuple[int, int],
     limit: int,
 ) -> Slice[Input]:
-    """What runs of a thread haven't read yet, in the order in which they will."""
+    """Messages that a thread's runs haven't read yet, in reading order."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
         await found_thread(connection, principal.tenant, thread_id)
@@ -59,7 +59,7 @@ async def list_past_inputs(
     after: tuple[datetime, InputId] | None,
     limit: int,
 ) -> Slice[Input]:
-    """What was sent to a thread and waits no more, oldest first."""
+    """Messages that were read or retracted, oldest first."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
         await found_thread(connection, principal.tenant, thread_id)
@@ -71,7 +71,7 @@ async def list_past_inputs(
 async def read_input(
     ctx: ServiceContext, principal: Principal, thread_id: ThreadId, input_id: InputId
 ) -> Input:
-    """One message that was sent to a thread, whatever has become of it."""
+    """One message that was sent to a thread, in any status."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
         await found_thread(connection, principal.tenant, thread_id)
@@ -89,7 +89,7 @@ async def retract_input(
     *,
     once: IdempotentCommand[None] | None = None,
 ) -> None:
-    """Let no run read a message; one that a run has left unread at its end stays as it is."""
+    """Retract a pending message. One that its run's end has already retracted doesn't change."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection, tenant = transaction.connection, principal.tenant
@@ -124,7 +124,7 @@ async def change_input(
     *,
     once: IdempotentCommand[Input] | None = None,
 ) -> Input:
-    """Put another message in the place of one that is as the client has seen it; it keeps its id."""
+    """Replace a pending message that has the expected revision; it keeps its id."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection, tenant = transaction.connection, principal.tenant
@@ -147,15 +147,15 @@ async def change_input(
 async def find_pending(
     connection: Connection, tenant: Tenant, thread: Thread, seen: InputVersion
 ) -> Input:
-    """A message that nobody has taken nor takes before the commit, if it is as it was seen; the caller
-    has locked its thread."""
+    """An input that no run has read, in the expected version. The caller has locked the thread, so no
+    run reads it before the commit."""
     found = await pending_inputs.find(connection, tenant, thread.id, seen.input_id)
     if found is None:
         raise _not_found(seen.input_id)
     if found.status is InputStatus.CONSUMED:
         raise Conflict(
             "already_consumed",
-            f"Run {found.run_id} has taken this message into the log; send another one instead.",
+            f"Run {found.run_id} has read this message already. Send another message instead.",
             input_id=found.id,
             run_id=found.run_id,
             message_seq=found.consumed_seq,
@@ -163,8 +163,8 @@ async def find_pending(
     if seen.revision is not None and seen.revision != found.revision:
         raise DigestMismatch(
             "revision_mismatch",
-            f"Input {found.id} was changed meanwhile: it is at revision {found.revision}. Read what "
-            "waits again.",
+            f"Input {found.id} was changed meanwhile: it has revision {found.revision}. Read the pending "
+            "inputs again.",
             input_id=found.id,
             revision=found.revision,
         )
@@ -175,7 +175,7 @@ def require_pending(found: Input) -> None:
     if found.status is InputStatus.RETRACTED:
         raise Conflict(
             "input_retracted",
-            "Its run has ended without reading it; send another one.",
+            "The input was retracted, or its run ended without reading it. Send another message.",
             input_id=found.id,
         )
 
@@ -185,5 +185,5 @@ def _not_found(input_id: InputId) -> NotFound:
 
 
 def _is_all_it_has(record: RunRecord) -> bool:
-    """Whether the run would begin with nothing to read."""
+    """Whether the run would have no message to begin with."""
     return record.status is RunStatus.CREATED and record.input is None and record.unread_inputs == 1

@@ -1,8 +1,8 @@
-"""Resume the open run: messages that let a run go on which waits for exactly that.
+"""Resume a waiting run with messages, if a message is what it waits for.
 
-A ticket is an authorization boundary: a message never lets a call pass. It answers one kind of ticket
-only, a tool's own question to whoever talks with the agent, where the answer is the call's result and
-nothing is run by it. Whatever else a run waits for is decided by a decision.
+A ticket is an authorization boundary: a message never approves a call. It answers only tickets of kind
+`input`, a tool's question to the user: the answer is the call's result, and nothing is executed by it. All
+other tickets need a decision.
 """
 
 from collections.abc import Sequence
@@ -34,18 +34,17 @@ async def resume_waiting_run(
     *,
     deliver: bool,
 ) -> tuple[tuple[InputId, ...], RunKey | None]:
-    """Let a waiting run read messages and go on, or refuse; the caller has locked its thread and it.
+    """Queue messages for a waiting run and resume it, or refuse. The caller has locked thread and run.
 
-    Returns what the messages are called until they are read and, where no delivery says that it goes on,
-    the run.
+    Returns the ids of the inputs and, if the caller has to claim the run, its key.
     """
     if (why_not := reason_not_steerable(record)) is not None:
         raise why_not
     if not isinstance(record.state, Waiting):
         raise Conflict(
             "run_not_waiting",
-            f'The run is {record.status.value}, and waits for nobody. Send the messages with mode "steer" '
-            'or "queue".',
+            f"The run is {record.status.value} and doesn't wait. Send the messages with mode "
+            '"steer" or "queue".',
             run_id=record.id,
         )
     reason = record.state.reason
@@ -53,13 +52,13 @@ async def resume_waiting_run(
     if reason is WaitingReason.BACKGROUND_TASKS or is_resumed:
         # A run that was resumed and isn't claimed yet reads them when it continues.
         return await steer(transaction, record, messages), None
-    if (waits_otherwise := _no_message_resumes(record, record.state)) is not None:
-        raise waits_otherwise
+    if (refusal := _reason_not_resumable(record, record.state)) is not None:
+        raise refusal
     all_tickets = await tickets.of_run(transaction.connection, record.tenant, record.id)
     still_open = [ticket for ticket in all_tickets if ticket.status is TicketStatus.OPEN]
     input_ids = await steer(transaction, record, messages)
     if not still_open:
-        # Answered or expired by now: it is on its way.
+        # Its tickets were answered or have expired: a delivery resumes it.
         return input_ids, None
     question = _the_question(still_open)
     principal.require(Scope.DECISIONS_WRITE)
@@ -81,8 +80,8 @@ async def resume_waiting_run(
     return input_ids, None if deliver else key
 
 
-def _no_message_resumes(record: RunRecord, state: Waiting) -> Conflict | None:
-    """The refusal for a run that waits for something else than a person's words; None for the others."""
+def _reason_not_resumable(record: RunRecord, state: Waiting) -> Conflict | None:
+    """The refusal for a run that no message can resume; None for the others."""
     match state.reason:
         case WaitingReason.AGENT_VERSION_UNAVAILABLE:
             return Conflict(
@@ -112,15 +111,15 @@ def _no_message_resumes(record: RunRecord, state: Waiting) -> Conflict | None:
 
 
 def _the_question(still_open: Sequence[Ticket]) -> Ticket:
-    """The one ticket that a message can answer, if nothing else is open."""
+    """The open ticket, if it is the only one and a message can answer it."""
     match still_open:
         case [Ticket(kind=TicketKind.INPUT) as question] if question.terms.approvers is None:
             return question
         case _:
             raise Conflict(
                 "decisions_needed",
-                "The run waits for decisions, which a message can't stand for. Answer its tickets; a "
-                'message with mode "steer" is read when it goes on.',
+                "The run waits for decisions, which a message can't replace. Answer its tickets. A message "
+                'with mode "steer" is read when it resumes.',
                 tickets=[
                     {
                         name: value
@@ -133,11 +132,11 @@ def _the_question(still_open: Sequence[Ticket]) -> Ticket:
 
 
 def _in_words(messages: Sequence[Message]) -> list[Message]:
-    """The messages of a person that have text."""
+    """The user messages that have text."""
     found = [message for message in messages if message.role is Role.USER and message.text]
     if not found:
         raise Invalid(
             "answer_without_text",
-            "The run waits for an answer in words, and no message of a user has text.",
+            "The run waits for an answer as text, and no user message has text. Send one with text.",
         )
     return found

@@ -1,4 +1,4 @@
-"""Inputs: messages for a run that is there, or for a new one in line behind it."""
+"""Send messages to a thread: its open run reads them, or a new run that is queued behind it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,11 @@ from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
 from app.commands.inputs.resume_waiting_run import resume_waiting_run
 from app.commands.runs.cancel import InterruptedRun, announce_cancel
 from app.commands.runs.capabilities import require_supported
-from app.commands.runs.enqueue import JoinedRun, enqueue_or_join, join_run_of_unknown_agent
+from app.commands.runs.enqueue import enqueue_or_join
 from app.commands.runs.new_run import (
     IfThreadMissing,
     OnActive,
     StartRequest,
-    agent_of_thread,
-    new_run,
 )
 from app.commands.runs.steer import reason_not_steerable, steer
 from app.context import ServiceContext
@@ -36,13 +34,13 @@ from app.storage.threads import threads
 
 
 class InputMode(StrEnum):
-    """Who is to read the messages: a new run in line, the one that is there, or one in its place."""
+    """Which run reads the messages: a new queued run, the open run, or a new run in its place."""
 
     QUEUE = "queue"
     STEER = "steer"
     INTERRUPT_THEN_QUEUE = "interrupt_then_queue"
     RESUME_OPEN_RUN = "resume_open_run"
-    """The run that is there, which waits, and goes on with them."""
+    """The open run, which waits and is resumed by them."""
 
 
 _ON_ACTIVE = {
@@ -67,25 +65,25 @@ Target: TypeAlias = ToRun | ToThread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRequest:
-    """Messages as a client sent them; without an agent, a new run is of the thread's last one."""
+    """Messages as a client sent them. Without `agent_id`, a new run uses the thread's last agent."""
 
     messages: tuple[Message, ...]
     mode: InputMode
     agent_id: AgentId | None = None
     limits: JsonObject = field(default_factory=dict)
-    """How much a run that is started may use."""
+    """The limits of a run that is started for them."""
     traceparent: str | None = None
     transport_request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedInput:
-    """The run that reads the messages, and what each of them is called until it has."""
+    """The run that reads the messages, and the id of each until it is read."""
 
     run: RunRecord
     input_ids: Sequence[InputId]
     to_claim: RunKey | None = None
-    """The run, when it can go on and no delivery says so."""
+    """The run, if it can execute and no delivery was enqueued."""
     interrupted: InterruptedRun | None = None
 
 
@@ -98,7 +96,7 @@ async def send_input(
     deliver: bool,
     once: IdempotentCommand[AcceptedInput] | None = None,
 ) -> AcceptedInput:
-    """Put messages before a run that reads them; once this is answered, none of them is overlooked."""
+    """Queue messages for the run that reads them, durably once this returns."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
@@ -125,7 +123,7 @@ async def send_input(
                 ctx, principal, transaction, thread_id, request, deliver=deliver
             )
         await keep_answer(connection, principal, once, accepted)
-    await announce_cancel(ctx, principal, accepted.interrupted)
+    await announce_cancel(ctx, accepted.interrupted)
     return accepted
 
 
@@ -151,14 +149,14 @@ async def _resume(
     *,
     deliver: bool,
 ) -> AcceptedInput:
-    """By its id, or as whatever occupies the thread."""
+    """Resume the run with this id, or else the thread's open run."""
     connection, tenant = transaction.connection, principal.tenant
     thread = await locked_thread(connection, tenant, thread_id)
     run_id = thread.open_run_id if known is None else known.id
     if run_id is None:
         raise Conflict(
             "run_not_waiting",
-            'Nothing goes on on this thread. Send the messages with mode "queue".',
+            'The thread has no open run. Send the messages with mode "queue".',
         )
     record = await runs.lock(connection, tenant, run_id)
     if record is None:
@@ -179,7 +177,7 @@ async def _start(
     *,
     deliver: bool,
 ) -> AcceptedInput:
-    """As a start with the same messages would; only that the thread must be there."""
+    """Like a start with the same messages, but the thread must exist."""
     connection, tenant = transaction.connection, principal.tenant
     await found_thread(connection, tenant, thread_id)
     run_id = RunId(new_id())
@@ -196,16 +194,11 @@ async def _start(
         transport_request_id=request.transport_request_id,
         limits=request.limits,
     )
-    agent_id = start.agent_id or await agent_of_thread(connection, tenant, start)
-    if agent_id not in ctx.agents.specs:
-        joined = await join_run_of_unknown_agent(ctx, transaction, tenant, start)
-        if joined is not None:
-            return AcceptedInput(joined.record, joined.input_ids)
-    run = new_run(ctx, principal, start, agent_id)
-    started = await enqueue_or_join(ctx, principal, transaction, run, start, deliver=deliver)
-    if started is None:
+    accepted = await enqueue_or_join(ctx, principal, transaction, start, deliver=deliver)
+    if accepted is None:
         raise RuntimeError(f"the new id {run_id} is taken")
-    if isinstance(started, JoinedRun):
-        return AcceptedInput(started.record, started.input_ids)
-    telemetry.runs_started.labels(agent_id).inc()
-    return AcceptedInput(started.record, started.input_ids, started.to_claim, started.interrupted)
+    if accepted.is_new:
+        telemetry.runs_started.labels(accepted.record.agent_id).inc()
+    return AcceptedInput(
+        accepted.record, accepted.input_ids, accepted.to_claim, accepted.interrupted
+    )

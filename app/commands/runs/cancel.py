@@ -1,8 +1,8 @@
-"""Cancel: a durable wish, and at once its fulfilment where nobody executes the run.
+"""Cancel: a durable request on the run's row. A run that no worker executes ends in the same commit.
 
-An executing run's owner hears of the wish (and finds it with its next heartbeat anyway); a lost
-owner's run is found by the sweeper, and whoever claims it ends it. An owner whose event loop stays blocked
-for a heartbeat time-out releases the run from its watchdog thread, and another worker ends it.
+A hint interrupts the owner of an executing run; without it, the owner's next heartbeat reads the request.
+The sweeper enqueues the run of a dead owner, and the worker that claims it ends it. If an owner's
+event loop stays blocked for a heartbeat time-out, its watchdog thread releases the run.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
 from app.commands.runs.end_idle import end_idle
 from app.context import ServiceContext
 from app.domain.events.run_events import CancelRequested
-from app.domain.ids import RunId
+from app.domain.ids import RunId, Tenant
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.runs.terminations import Cancelled
@@ -30,8 +30,9 @@ class CancelAnswer:
 
 @dataclass(frozen=True, slots=True)
 class InterruptedRun:
-    """A run that was wished away while somebody executes it, who should hear of that."""
+    """An executing run whose cancel was requested: its owner should get a hint."""
 
+    tenant: Tenant
     run_id: RunId
     reason: str | None
 
@@ -44,7 +45,7 @@ async def cancel(
     reason: str | None,
     once: IdempotentCommand[CancelAnswer] | None = None,
 ) -> CancelAnswer:
-    """Wish for a run's end; settled when it has ended, now or before."""
+    """Request a run's cancel. The answer is settled if the run has ended, now or before."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
@@ -66,16 +67,14 @@ async def cancel(
             raise run_not_found(run_id)
         answer = CancelAnswer(after, after.is_done)
         await keep_answer(connection, principal, once, answer)
-    await announce_cancel(ctx, principal, interrupted)
+    await announce_cancel(ctx, interrupted)
     return answer
 
 
-async def announce_cancel(
-    ctx: ServiceContext, principal: Principal, interrupted: InterruptedRun | None
-) -> None:
+async def announce_cancel(ctx: ServiceContext, interrupted: InterruptedRun | None) -> None:
     """Interrupt the run's owner now; without this it reads the request with its next heartbeat."""
     if interrupted is not None:
-        await ctx.announce_cancel(principal.tenant, interrupted.run_id, interrupted.reason)
+        await ctx.send_cancel_hint(interrupted.tenant, interrupted.run_id, interrupted.reason)
 
 
 async def request_cancel(
@@ -92,6 +91,6 @@ async def request_cancel(
         requested = CancelRequested(by, reason)
         transaction.emit(record.tenant, record.thread_id, record.id, requested)
     if record.status is RunStatus.RUNNING:
-        return InterruptedRun(record.id, reason)
+        return InterruptedRun(record.tenant, record.id, reason)
     await end_idle(transaction, thread, record, Cancelled(reason))
     return None

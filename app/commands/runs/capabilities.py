@@ -1,4 +1,4 @@
-"""Capabilities: what a request needs and its agent's backend lacks is refused before anything is written."""
+"""Refuses a request that needs a feature which its agent's backend lacks, before anything is written."""
 
 from app.context import ServiceContext
 from app.domain.agents.capabilities import RootNeeds, unsupported_message, unsupported_root_features

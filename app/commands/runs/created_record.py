@@ -1,4 +1,4 @@
-"""A run that was just created: its record, without reading it back, and the first thing said of it."""
+"""The record of a run that was just created, without reading it back, and its `run_created` event."""
 
 from datetime import datetime
 
@@ -24,7 +24,7 @@ def created_event(run: NewRun, status: RunStatus, *, position: int) -> RunCreate
 def record_as_written(
     run: NewRun, state: RunState, at: datetime, events_from: int, *, first_seq: int | None
 ) -> RunRecord:
-    """The record as it was just written, without reading it back."""
+    """The record that the statement has written."""
     executes = isinstance(state, Running)
     consumed = (
         run.input

@@ -1,7 +1,7 @@
 """End a run that no worker executes: record, calls, snapshot, `run_finish` and follow-ups in one commit.
 
-Each command and round that ends such a run comes here: a cancel of a created, queued or waiting run, an
-interrupt, a rollback, a thread cancel, an expired ticket, a child whose parent has ended.
+Every command and periodic job that ends such a run calls `end_idle`: a cancel of a created, queued or
+waiting run, an interrupt, a rollback, a thread cancel, an expired ticket, the end of a child's parent.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ async def end_idle(
 
 
 async def is_of_remote_agent(connection: Connection, record: RunRecord) -> bool:
-    """By the run's state; by its agent's stored spec if nothing has been executed."""
+    """Decided by the run's state, or by its agent's stored spec if nothing was executed yet."""
     if record.run_state:
         return is_remote(record)
     try:
@@ -76,7 +76,7 @@ class _InTransaction:
         )
         if not isinstance(answer, CheckpointSaved):
             raise RuntimeError(f"run {checkpoint.run_id} changed under its lock")
-        events = [(said.event, said.step) for said in checkpoint.pending_events]
+        events = [(pending.event, pending.step) for pending in checkpoint.pending_events]
         if answer.rolled_back is not None:
             events.insert(len(events) - 1, (answer.rolled_back, None))
         for event, step in events:

@@ -1,7 +1,7 @@
-"""The line in front of a thread: a new run stands behind whatever occupies it, or makes that give way."""
+"""A thread's queue: a new run waits behind the open run, joins it, or interrupts it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from app.clock import new_id
@@ -9,7 +9,14 @@ from app.commands.runs.cancel import InterruptedRun
 from app.commands.runs.capabilities import require_supported
 from app.commands.runs.created_record import created_event, record_as_written
 from app.commands.runs.interrupt import interrupt_occupant, roll_back_occupant
-from app.commands.runs.new_run import IfThreadMissing, OnActive, StartRequest
+from app.commands.runs.new_run import (
+    IfThreadMissing,
+    OnActive,
+    StartRequest,
+    agent_of_thread,
+    check_names,
+    new_run,
+)
 from app.commands.runs.steer import reason_not_steerable, steer
 from app.context import ServiceContext
 from app.domain.agents.capabilities import RootNeeds
@@ -22,52 +29,47 @@ from app.domain.threads.threads import Thread
 from app.events.transaction import Transaction
 from app.queries.records import thread_not_found
 from app.storage.events import event_log
+from app.storage.postgres.database import Connection
 from app.storage.queue import deliveries
 from app.storage.runs import runs
 from app.storage.runs.runs import RunKey
 from app.storage.threads import inputs, threads
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """The run is accepted; a delivery or the end of another run will move it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedRun:
+    """The run that reads a request's messages."""
 
-    record: RunRecord
+    record: RunRecord = field(kw_only=False)
+    is_new: bool = True
+    """False: the messages joined the thread's open run, or an earlier request started the run."""
     to_claim: RunKey | None = None
-    """The run, when it can go on and no delivery says so."""
+    """The run, if it can execute and no delivery was enqueued."""
     input_ids: tuple[InputId, ...] = ()
     interrupted: InterruptedRun | None = None
-    """The run that makes way for it, when its worker should hear of that."""
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedRun:
-    """The messages went to the run that occupies the thread: this is it."""
-
-    record: RunRecord
-    input_ids: tuple[InputId, ...]
+    """The run that is cancelled for this one and still executes."""
 
 
 async def enqueue_or_join(
     ctx: ServiceContext,
     principal: Principal,
     transaction: Transaction,
-    run: NewRun,
     request: StartRequest,
     *,
     deliver: bool,
-) -> Queued | JoinedRun | None:
-    """Create the run behind whatever occupies its thread, or join that; None when its id was taken
-    meanwhile."""
-    connection = transaction.connection
-    thread = await threads.lock(connection, run.tenant, run.thread_id)
-    if thread is None:
-        if request.if_thread_missing is IfThreadMissing.REJECT:
-            raise thread_not_found(run.thread_id)
-        await threads.create(connection, run.tenant, run.thread_id)
-        thread = await threads.lock(connection, run.tenant, run.thread_id)
-        if thread is None:
-            raise RuntimeError(f"thread {run.thread_id} can't be created")
+) -> AcceptedRun | None:
+    """Create a run on the thread, behind its open run, or send the messages to that; None if the new
+    run's id was taken meanwhile."""
+    connection, tenant = transaction.connection, principal.tenant
+    agent_id = request.agent_id or await agent_of_thread(connection, tenant, request)
+    if agent_id not in ctx.agents.specs:
+        joined = await _join_run_of_unknown_agent(ctx, transaction, tenant, request)
+        if joined is not None:
+            return joined
+    run = new_run(ctx, principal, request, agent_id)
+    if request.frontend_tools:
+        await check_names(ctx, run, request.frontend_tools)
+    thread = await _lock_or_create(connection, run, request.if_thread_missing)
     if thread.is_occupied and request.on_active is OnActive.REJECT:
         raise Conflict(
             "thread_busy",
@@ -80,8 +82,8 @@ async def enqueue_or_join(
         joined = await _join(ctx, transaction, record, run.messages)
         if joined is not None:
             return joined
-    line = await enqueue(ctx, transaction, thread, run, deliver=deliver)
-    if line is None:
+    accepted = await enqueue(ctx, transaction, thread, run, deliver=deliver)
+    if accepted is None:
         return None
     match request.on_active:
         case OnActive.INTERRUPT:
@@ -89,18 +91,33 @@ async def enqueue_or_join(
         case OnActive.ROLLBACK:
             interrupted = await roll_back_occupant(transaction, principal, thread, run.id)
         case OnActive.ENQUEUE | OnActive.REJECT | OnActive.STEER:
-            return line
+            return accepted
         case _:
             assert_never(request.on_active)
     record = await runs.get(connection, run.tenant, run.id)
-    return replace(line, record=record or line.record, interrupted=interrupted)
+    return replace(accepted, record=record or accepted.record, interrupted=interrupted)
 
 
-async def join_run_of_unknown_agent(
+async def _lock_or_create(
+    connection: Connection, run: NewRun, if_missing: IfThreadMissing
+) -> Thread:
+    thread = await threads.lock(connection, run.tenant, run.thread_id)
+    if thread is not None:
+        return thread
+    if if_missing is IfThreadMissing.REJECT:
+        raise thread_not_found(run.thread_id)
+    await threads.create(connection, run.tenant, run.thread_id)
+    thread = await threads.lock(connection, run.tenant, run.thread_id)
+    if thread is None:
+        raise RuntimeError(f"thread {run.thread_id} can't be created")
+    return thread
+
+
+async def _join_run_of_unknown_agent(
     ctx: ServiceContext, transaction: Transaction, tenant: Tenant, request: StartRequest
-) -> JoinedRun | None:
-    """Let the run that occupies the thread have the messages though its agent isn't known here, where no
-    run of it can be started; None when it is asked for another agent, or for something else."""
+) -> AcceptedRun | None:
+    """Send the messages to the thread's open run though this process doesn't know its agent and can't
+    start a run of it; None unless the request steers and names that agent or none."""
     connection = transaction.connection
     if request.on_active is not OnActive.STEER:
         return None
@@ -118,27 +135,29 @@ async def _join(
     transaction: Transaction,
     record: RunRecord | None,
     messages: Sequence[Message],
-) -> JoinedRun | None:
-    """Let the run that is there have the messages; None when it reads nothing more."""
+) -> AcceptedRun | None:
+    """Send the messages to the open run; None if it takes no more."""
     if record is None or reason_not_steerable(record) is not None:
         return None
     require_supported(ctx, record.agent_id, RootNeeds(continuation=True))
-    return JoinedRun(record, await steer(transaction, record, messages))
+    input_ids = await steer(transaction, record, messages)
+    return AcceptedRun(record, is_new=False, input_ids=input_ids)
 
 
 async def enqueue(
     ctx: ServiceContext, transaction: Transaction, thread: Thread, run: NewRun, *, deliver: bool
-) -> Queued | None:
-    """Create a run that nobody executes yet on a thread that is locked; None when its id is taken.
+) -> AcceptedRun | None:
+    """Create a run on a thread that the caller has locked; None if the run's id is taken.
 
-    Whoever has room for the run itself needs no delivery; should it fail to claim it, the sweeper will.
+    A caller with a free slot passes `deliver=False` and claims the run. If that fails, the sweeper enqueues
+    it.
     """
     connection = transaction.connection
     occupied = thread.is_occupied
     if thread.queue_length >= ctx.limits.queue_per_thread:
         raise TooMany(
             "queue_full",
-            f"{thread.queue_length} runs queue for this thread already; try again when some are done.",
+            f"{thread.queue_length} runs queue for this thread already. Retry when some are done.",
         )
     events_from = await event_log.next_seq(connection, run.tenant, run.thread_id)
     position = thread.queue_length + 1 if occupied else 0
@@ -162,4 +181,5 @@ async def enqueue(
         run, Created(not occupied), transaction.now, events_from, first_seq=None
     )
     input_ids = tuple(input_id for input_id, _ in waiting)
-    return Queued(record, None if deliver or occupied else key, input_ids)
+    to_claim = None if deliver or occupied else key
+    return AcceptedRun(record, to_claim=to_claim, input_ids=input_ids)

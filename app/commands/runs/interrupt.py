@@ -1,9 +1,8 @@
-"""Interrupt: the run that occupies a thread makes way for one that was just put in line.
+"""Interrupt: cancel a thread's open run because a new run was started in its place.
 
-The newcomer stands in line before the wish is written, so that the end of a run at rest, which is in the
-same commit, admits whoever is next. A run that is to be rolled back is also taken out of the
-conversation, by the commit that ends it, whoever makes that and however it ends: the next one begins
-without it.
+The new run is enqueued before the cancel is requested: the end of an idle open run, in the same commit,
+admits the next queued run. With a rollback, the commit that ends the open run, for any reason, also
+removes its messages from the conversation.
 """
 
 from app.commands.runs.cancel import InterruptedRun, request_cancel
@@ -19,7 +18,7 @@ from app.storage.runs import runs
 async def interrupt_occupant(
     transaction: Transaction, principal: Principal, thread: Thread, newcomer: RunId
 ) -> InterruptedRun | None:
-    """Wish for the end of the run that occupies a thread, which the caller has locked."""
+    """Request the cancel of the thread's open run. The caller has locked the thread."""
     record = await _occupant(transaction, principal, thread)
     if record is None:
         return None
@@ -30,7 +29,7 @@ async def interrupt_occupant(
 async def roll_back_occupant(
     transaction: Transaction, principal: Principal, thread: Thread, newcomer: RunId
 ) -> InterruptedRun | None:
-    """Wish for the end of the run that occupies a thread, as if it had never been said."""
+    """Request the cancel of the thread's open run, and the removal of its messages."""
     record = await _occupant(transaction, principal, thread)
     if record is None:
         return None

@@ -1,4 +1,4 @@
-"""New runs: what a start asks for, checked and resolved, before it is known where it will run."""
+"""What a start requests, and the new run that is made from it, checked and resolved."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,11 +29,11 @@ class OnActive(StrEnum):
     ENQUEUE = "enqueue"
     REJECT = "reject"
     INTERRUPT = "interrupt"
-    """The run that is there is cancelled; the new one stands in line behind those that do already."""
+    """The open run is cancelled; the new run is queued behind the runs that already wait."""
     ROLLBACK = "rollback"
-    """As `interrupt`, and what it has added to the conversation doesn't count for those after it."""
+    """Like `interrupt`; the messages that the open run has added are removed for later runs."""
     STEER = "steer"
-    """The messages go to the run that is there."""
+    """The open run gets the messages."""
 
 
 class IfThreadMissing(StrEnum):
@@ -43,9 +43,9 @@ class IfThreadMissing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRequest:
-    """A start as a client asked for it; `digest` tells a repetition from another request.
+    """A start as the client requested it; `digest` distinguishes a repetition from another request.
 
-    Without an agent, the thread goes on with the one that was last at work on it.
+    Without `agent_id`, the thread's last active agent is used.
     """
 
     agent_id: AgentId | None
@@ -58,18 +58,18 @@ class StartRequest:
     digest: str
     traceparent: str | None = None
     transport_request_id: str | None = None
-    """The client's own id of the request."""
+    """The client's own id for the request."""
     ticket_policy: JsonObject | None = None
-    """How long this run's tickets wait, and what happens then."""
+    """When this run's tickets expire, and what happens then."""
     overrides: InferenceOptions = NO_OPTIONS
     limits: JsonObject = field(default_factory=dict)
-    """How much the run may use, and what happens then."""
+    """How much the run may use, and what happens at the limit."""
     frontend_tools: tuple[JsonObject, ...] = ()
-    """What the client can do itself: name, description and parameters of each."""
+    """Tools that the client executes: name, description and parameters of each."""
 
 
 async def agent_of_thread(connection: Connection, tenant: Tenant, request: StartRequest) -> AgentId:
-    """Who was last at work; where that is to be rolled back, who was before."""
+    """The thread's last active agent. With a rollback, the agent that the open run was started with."""
     thread = await threads.get(connection, tenant, request.thread_id)
     if thread is not None and thread.open_run_id and request.on_active is OnActive.ROLLBACK:
         occupant = await runs.get(connection, tenant, thread.open_run_id)
@@ -83,7 +83,7 @@ async def agent_of_thread(connection: Connection, tenant: Tenant, request: Start
         if latest is not None:
             return latest.agent_id
     raise Invalid(
-        "agent_required", "No agent was at work on this thread yet: say which one with agent_id."
+        "agent_required", "No agent has worked on this thread yet. Name one with agent_id."
     )
 
 
@@ -130,7 +130,7 @@ def _overrides(request: StartRequest) -> JsonObject:
 
 
 async def check_names(ctx: ServiceContext, run: NewRun, offered: Sequence[JsonObject]) -> None:
-    """A client's tool must not stand for one of the agent's own."""
+    """Refuse frontend tools that have the name of one of the agent's own tools."""
     agent = await ctx.agents.resolve(run.tenant, run.agent_id, run.agent_version)
     own = () if isinstance(agent, UnknownAgentVersion) else agent.tools
     taken = sorted({each["name"] for each in offered} & set(own))

@@ -1,6 +1,6 @@
 """Pause: a durable request that keeps a run from executing until it is resumed.
 
-The request stands on the run's row, under the run's lock:
+The request is stored in the run's row, under the run's lock:
 
     created, waiting    no worker claims the run, also when a delivery names it
     running             its next commit reads the request, and the step border after that suspends the run
@@ -49,7 +49,7 @@ class PauseAnswer:
 class Unpaused:
     run: RunRecord
     to_claim: RunKey | None = None
-    """The run, when it can execute and no delivery says so."""
+    """The run, if it can execute and no delivery was enqueued."""
 
 
 async def pause(
@@ -60,7 +60,7 @@ async def pause(
     reason: str | None,
     once: IdempotentCommand[PauseAnswer] | None = None,
 ) -> PauseAnswer:
-    """Request that a run be suspended; a run that has a request keeps it."""
+    """Request a pause; a run that has a request keeps it."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection, tenant = transaction.connection, principal.tenant

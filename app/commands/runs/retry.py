@@ -1,8 +1,8 @@
-"""Retry: a new run goes on where the thread's latest one has failed.
+"""Retry: a new run continues where the thread's latest run failed.
 
-The failed run stays as it is. What it was asked is in the log, and so is what it did until its end: the
-new run refers to the same input, repeats nothing of it, and begins with the step that comes next. A run
-that never began has nothing in the log yet: its messages are queued for the new one.
+The failed run doesn't change. Its input and its steps are in the message log: the new run refers to the
+same input, repeats none of them, and begins with the next step. If the failed run never executed, its
+messages aren't in the log yet and are queued for the new run.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from app import telemetry
 from app.clock import new_id
 from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
 from app.commands.runs.capabilities import require_supported
-from app.commands.runs.enqueue import Queued, enqueue
+from app.commands.runs.enqueue import AcceptedRun, enqueue
 from app.context import ServiceContext
 from app.domain.agents.capabilities import RootNeeds
 from app.domain.errors import Conflict
@@ -38,7 +38,7 @@ from app.storage.threads import inputs, threads
 
 
 class VersionOfAgent(StrEnum):
-    """Which version of its agent goes on."""
+    """Which version of the agent executes the new run."""
 
     SAME = "same"
     CURRENT = "current"
@@ -48,7 +48,7 @@ class VersionOfAgent(StrEnum):
 class RetryRequest:
     version: VersionOfAgent
     limits: JsonObject = field(default_factory=dict)
-    """In place of the failed run's. Either way the new run has used nothing yet."""
+    """Replace the failed run's limits. The new run's usage begins at zero either way."""
     traceparent: str | None = None
     transport_request_id: str | None = None
 
@@ -61,8 +61,8 @@ async def retry(
     *,
     deliver: bool,
     once: IdempotentCommand[RunRecord] | None = None,
-) -> Queued:
-    """Accept a new run in the failed one's place, or refuse and change nothing."""
+) -> AcceptedRun:
+    """Accept a new run in the place of the failed one, or refuse and change nothing."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
@@ -97,12 +97,12 @@ async def retry(
             lineage=_lineage(new_run_id, failed),
             traceparent=request.traceparent,
         )
-        line = await enqueue(ctx, transaction, thread, run, deliver=deliver)
-        if line is None:
+        accepted = await enqueue(ctx, transaction, thread, run, deliver=deliver)
+        if accepted is None:
             raise RuntimeError(f"the new id {new_run_id} is taken")
-        await keep_answer(connection, principal, once, line.record)
+        await keep_answer(connection, principal, once, accepted.record)
     telemetry.runs_started.labels(agent_id).inc()
-    return line
+    return accepted
 
 
 def _require_retryable(thread: Thread, run: RunRecord) -> None:
@@ -110,16 +110,16 @@ def _require_retryable(thread: Thread, run: RunRecord) -> None:
     if not isinstance(state, Done):
         raise Conflict(
             "run_not_finished",
-            f"The run is {run.status.value}. Only a run that has ended can be tried again.",
+            f"The run is {run.status.value}. Only a run that has ended can be retried.",
         )
     if outcome(state.termination) is Outcome.SUCCEEDED:
         raise Conflict(
-            "not_retryable", "The run has succeeded. Start a new one to go on with its thread."
+            "not_retryable", "The run has succeeded. Start a new run to continue its thread."
         )
     if thread.latest_run_id != run.id:
         raise Conflict(
             "not_retryable",
-            "The thread has gone on since with another run; only its latest one can be tried again.",
+            "Another run came after this one. Only the latest run of a thread can be retried.",
             latest_run_id=thread.latest_run_id,
         )
 
@@ -127,22 +127,22 @@ def _require_retryable(thread: Thread, run: RunRecord) -> None:
 async def _agent(
     ctx: ServiceContext, connection: Connection, failed: RunRecord, version: VersionOfAgent
 ) -> tuple[AgentId, AgentVersion]:
-    """Whoever the failed run had been handed to, else the agent that it was started with."""
-    remembered = await threads.state(connection, failed.tenant, failed.thread_id)
-    at_work = None if failed.run_state is None else active_agent(remembered)
-    agent_id, agent_version = at_work or (failed.agent_id, failed.agent_version)
+    """The agent that a hand-off made active, else the agent that the failed run was started with."""
+    thread_state = await threads.state(connection, failed.tenant, failed.thread_id)
+    active = None if failed.run_state is None else active_agent(thread_state)
+    agent_id, agent_version = active or (failed.agent_id, failed.agent_version)
     if version is VersionOfAgent.CURRENT or agent_version is None:
         return agent_id, ctx.agents.version(agent_id)
     return agent_id, agent_version
 
 
 async def _never_taken(connection: Connection, failed: RunRecord) -> list[Message]:
-    """What is to enter the log for the first time."""
+    """Messages that the failed run never read, if it never executed."""
     if failed.input is not None:
         return []
     return await inputs.retracted(connection, failed.tenant, failed.id)
 
 
 def _lineage(run_id: RunId, failed: RunRecord) -> Lineage:
-    """A retried child isn't a child any more: its parent has had the failure as its answer."""
+    """The retry of a child run has no parent: that has already received the failure."""
     return Lineage(run_id, retry_of=failed.id)

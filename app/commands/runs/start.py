@@ -1,4 +1,4 @@
-"""Start a run: here and now when this process has room and the thread is free, otherwise in line."""
+"""Start a run: in one commit with its claim if this process has a free slot, otherwise enqueued."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from app import telemetry
 from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
 from app.commands.runs.cancel import announce_cancel
 from app.commands.runs.created_record import created_event, record_as_written
-from app.commands.runs.enqueue import JoinedRun, Queued, enqueue_or_join, join_run_of_unknown_agent
+from app.commands.runs.enqueue import AcceptedRun, enqueue_or_join
 from app.commands.runs.new_run import (
     IfThreadMissing,
     StartRequest,
@@ -19,35 +19,28 @@ from app.domain.checkpoints import PendingEvent
 from app.domain.errors import Conflict
 from app.domain.events.run_events import RunStart
 from app.domain.ids import Tenant, WorkerId
-from app.domain.json_values import JsonObject
 from app.domain.principals import Principal, Scope
+from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.identity import run_identity
 from app.domain.runs.runs import NewRun, Running, RunRecord, RunStatus
-from app.domain.threads.messages import Message
+from app.domain.threads.messages import LoggedMessage
 from app.events.sse_encoding import EventBatch
-from app.events.transaction import Transaction
 from app.storage.events.event_log import entry
 from app.storage.postgres.database import Connection
 from app.storage.runs import claims, runs
+from app.storage.runs.runs import RunKey
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimedStart:
-    """The run was claimed by this process in the same commit, and its `run_start` is said: hand it to
-    the worker."""
+class StartedRun:
+    """The run that answers a start: a new one, the thread's open run that got the messages, or the run
+    of an earlier identical request."""
 
     record: RunRecord
-    messages: tuple[Message, ...]
-    first_message_seq: int
-    event_seq: int
-    thread_state: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyStarted:
-    """The same request was accepted before: this is its run."""
-
-    record: RunRecord
+    claimed: ClaimedRun | None = None
+    """Set if the run was claimed in the same commit: the caller executes it."""
+    to_claim: RunKey | None = None
+    """Set if the run can execute and no delivery was enqueued: the caller claims it."""
 
 
 async def start_run(
@@ -57,144 +50,91 @@ async def start_run(
     *,
     worker: WorkerId | None,
     once: IdempotentCommand[RunRecord] | None = None,
-) -> ClaimedStart | Queued | JoinedRun | AlreadyStarted:
-    """Accept a run. With a `worker` that has a free slot, claim it in the same commit.
+) -> StartedRun:
+    """Accept a run. `worker` has a free slot for it.
 
-    Under a key it is claimed in the next one: the answer to repetitions is committed with the run.
+    With an Idempotency-Key the run isn't claimed in the same commit: the key, the run and the answer are
+    committed first.
     """
     principal.require(Scope.RUNS_WRITE)
-    if once is not None:
-        return await _start_once(ctx, principal, request, once, deliver=worker is None)
-    tenant = principal.tenant
-    agent_id = request.agent_id
-    if agent_id is None:
-        async with ctx.database.reading() as connection:
-            agent_id = await agent_of_thread(connection, tenant, request)
-    if agent_id not in ctx.agents.specs:
-        if (found := await _without_its_agent(ctx, tenant, request)) is not None:
-            return found
-    run = new_run(ctx, principal, request, agent_id)
-    if request.frontend_tools:
-        if (existing := await _look_for_existing(ctx, tenant, request)) is not None:
-            return existing
-        await check_names(ctx, run, request.frontend_tools)
-    if worker is not None and request.if_thread_missing is IfThreadMissing.CREATE:
-        if (started := await _start_here(ctx, run, worker)) is not None:
-            telemetry.runs_started.labels(run.agent_id).inc()
-            return started
-    if (existing := await _look_for_existing(ctx, tenant, request)) is not None:
-        return existing
-    async with ctx.events.transaction() as transaction:
-        started_or_taken = await enqueue_or_join(
-            ctx, principal, transaction, run, request, deliver=True
-        )
-    if started_or_taken is None:
-        existing = await _look_for_existing(ctx, tenant, request)
-        if existing is None:
-            raise RuntimeError(f"run {run.id} is taken and isn't there")
-        return existing
-    await _make_known(ctx, principal, started_or_taken)
-    return started_or_taken
-
-
-async def _without_its_agent(
-    ctx: ServiceContext, tenant: Tenant, request: StartRequest
-) -> AlreadyStarted | JoinedRun | None:
-    """What can be answered though the agent isn't known here: a repetition, and messages for a run that is
-    at work elsewhere."""
-    if (existing := await _look_for_existing(ctx, tenant, request)) is not None:
-        return existing
-    async with ctx.events.transaction() as transaction:
-        return await join_run_of_unknown_agent(ctx, transaction, tenant, request)
-
-
-async def _start_once(
-    ctx: ServiceContext,
-    principal: Principal,
-    request: StartRequest,
-    once: IdempotentCommand[RunRecord],
-    *,
-    deliver: bool,
-) -> Queued | JoinedRun | AlreadyStarted:
-    """One transaction for the key, the run and the answer."""
-    tenant = principal.tenant
+    if worker is not None and once is None:
+        claimed = await _create_and_claim(ctx, principal, request, worker)
+        if claimed is not None:
+            return StartedRun(claimed.record, claimed=claimed)
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
         await begin_once(connection, principal, once)
-        started: Queued | JoinedRun | AlreadyStarted | None = await _existing(
-            connection, tenant, request
-        )
-        if started is None:
-            started = await _accept_in(ctx, principal, transaction, request, deliver=deliver)
-        if started is None:
-            started = await _existing(connection, tenant, request)
-        if started is None:
-            raise RuntimeError(f"run {request.run_id} is taken and isn't there")
-        await keep_answer(connection, principal, once, started.record)
-    await _make_known(ctx, principal, started)
-    return started
+        accepted = await _started_before(connection, principal.tenant, request)
+        if accepted is None:
+            accepted = await enqueue_or_join(
+                ctx, principal, transaction, request, deliver=worker is None
+            )
+        if accepted is None:
+            accepted = await _started_before(connection, principal.tenant, request)
+        if accepted is None:
+            raise RuntimeError(f"run {request.run_id} is taken and can't be found")
+        await keep_answer(connection, principal, once, accepted.record)
+    await announce_cancel(ctx, accepted.interrupted)
+    if accepted.is_new:
+        telemetry.runs_started.labels(accepted.record.agent_id).inc()
+    return StartedRun(accepted.record, to_claim=accepted.to_claim)
 
 
-async def _accept_in(
-    ctx: ServiceContext,
-    principal: Principal,
-    transaction: Transaction,
-    request: StartRequest,
-    *,
-    deliver: bool,
-) -> Queued | JoinedRun | None:
-    connection, tenant = transaction.connection, principal.tenant
-    agent_id = request.agent_id or await agent_of_thread(connection, tenant, request)
+async def _create_and_claim(
+    ctx: ServiceContext, principal: Principal, request: StartRequest, worker: WorkerId
+) -> ClaimedRun | None:
+    """Create and claim the run in one commit; None if the thread is occupied, the run's id is taken or
+    the request needs more checks."""
+    if request.if_thread_missing is not IfThreadMissing.CREATE:
+        return None
+    if request.frontend_tools and request.run_id is not None:
+        # A repetition is answered before its tools are checked.
+        return None
+    agent_id = request.agent_id
+    if agent_id is None:
+        async with ctx.database.reading() as connection:
+            agent_id = await agent_of_thread(connection, principal.tenant, request)
     if agent_id not in ctx.agents.specs:
-        joined = await join_run_of_unknown_agent(ctx, transaction, tenant, request)
-        if joined is not None:
-            return joined
+        return None
     run = new_run(ctx, principal, request, agent_id)
     if request.frontend_tools:
         await check_names(ctx, run, request.frontend_tools)
-    return await enqueue_or_join(ctx, principal, transaction, run, request, deliver=deliver)
+    claimed = await _claim(ctx, run, worker)
+    if claimed is not None:
+        telemetry.runs_started.labels(run.agent_id).inc()
+    return claimed
 
 
-async def _make_known(
-    ctx: ServiceContext, principal: Principal, started: Queued | JoinedRun | AlreadyStarted
-) -> None:
-    if isinstance(started, Queued):
-        await announce_cancel(ctx, principal, started.interrupted)
-        telemetry.runs_started.labels(started.record.agent_id).inc()
-
-
-async def _start_here(ctx: ServiceContext, run: NewRun, worker: WorkerId) -> ClaimedStart | None:
+async def _claim(ctx: ServiceContext, run: NewRun, worker: WorkerId) -> ClaimedRun | None:
     now = ctx.clock.now()
-    asked_for = record_as_written(run, Running(worker), now, events_from=0, first_seq=None)
-    started = RunStart(run_identity(asked_for), run.lineage.parent_run_id)
-    said = [
+    unwritten = record_as_written(run, Running(worker), now, events_from=0, first_seq=None)
+    run_start = RunStart(run_identity(unwritten), run.lineage.parent_run_id)
+    events = [
         entry(PendingEvent(event, None))
-        for event in (created_event(run, RunStatus.RUNNING, position=0), started)
+        for event in (created_event(run, RunStatus.RUNNING, position=0), run_start)
     ]
-    admitted = await claims.admit(ctx.database.pool, run, worker, said, now)
+    admitted = await claims.admit(ctx.database.pool, run, worker, events, now)
     if admitted is None:
         return None
-    first = admitted.first_message_seq
     ctx.publisher.publish(
-        EventBatch(run.tenant, run.thread_id, run.id, admitted.event_seq, said, now)
+        EventBatch(run.tenant, run.thread_id, run.id, admitted.event_seq, events, now)
     )
-    record = record_as_written(run, Running(worker), now, admitted.event_seq, first_seq=first)
-    return ClaimedStart(record, run.messages, first, admitted.event_seq, admitted.thread_state)
+    first = admitted.first_message_seq
+    log = tuple(LoggedMessage(first + index, each) for index, each in enumerate(run.messages))
+    return ClaimedRun(
+        record=record_as_written(run, Running(worker), now, admitted.event_seq, first_seq=first),
+        next_seq=first + len(log),
+        previous_state=RunStatus.CREATED,
+        log=log if first == 1 else None,
+        is_announced=True,
+        thread_state=admitted.thread_state,
+    )
 
 
-async def _look_for_existing(
-    ctx: ServiceContext, tenant: Tenant, request: StartRequest
-) -> AlreadyStarted | None:
-    if request.run_id is None:
-        return None
-    async with ctx.database.reading() as connection:
-        return await _existing(connection, tenant, request)
-
-
-async def _existing(
+async def _started_before(
     connection: Connection, tenant: Tenant, request: StartRequest
-) -> AlreadyStarted | None:
-    """The run that has this id already, if it was started by the same request."""
+) -> AcceptedRun | None:
+    """The run with the requested id, if the same request started it."""
     run_id = request.run_id
     if run_id is None:
         return None
@@ -208,4 +148,4 @@ async def _existing(
             run_id=run_id,
         )
     record = await runs.get(connection, tenant, run_id)
-    return None if record is None else AlreadyStarted(record)
+    return None if record is None else AcceptedRun(record, is_new=False)

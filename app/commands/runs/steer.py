@@ -1,8 +1,8 @@
-"""Steer: messages for a run that is there already, which sees them at the next border of its steps.
+"""Steer: send messages to an open run, which reads them before its next step.
 
-They are queued under the run's lock, and the commit that would end the run by itself or let it wait for
-its tasks looks at the same row: neither overlooks them. A run that waits for its tasks is woken; one
-that waits for people, or is paused, sees them when it goes on.
+They are queued under the run's lock. The commit that would finish the run, or let it wait for its tasks,
+locks the same row, so it can't miss them. A run that waits for its tasks gets a delivery; a run that waits
+for a decision or is paused reads them when it resumes.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from app.storage.runs.runs import RunKey
 from app.storage.threads import inputs
 
 MAX_UNREAD_INPUTS = 1000
-"""Messages that may wait for one run."""
+"""Unread messages that one run may have."""
 
 
 def reason_not_steerable(record: RunRecord) -> Conflict | None:
-    """Why a run takes no more messages, if it doesn't."""
+    """The refusal if a run reads no more messages, else None."""
     if record.is_done:
         return Conflict(
             "run_finished",
@@ -42,11 +42,11 @@ def reason_not_steerable(record: RunRecord) -> Conflict | None:
 async def steer(
     transaction: Transaction, record: RunRecord, messages: Sequence[Message]
 ) -> tuple[InputId, ...]:
-    """Put messages before a run without an obstacle; the caller has locked its thread and it."""
+    """Queue messages for a steerable run. The caller has locked the thread's and the run's row."""
     if record.unread_inputs + len(messages) > MAX_UNREAD_INPUTS:
         raise TooMany(
             "queue_full",
-            f"{record.unread_inputs} messages wait for this run already; try again when it has read some.",
+            f"{record.unread_inputs} messages wait for this run already. Retry when it has read some.",
         )
     connection, tenant = transaction.connection, record.tenant
     waiting = [(InputId(new_id()), message) for message in messages]

@@ -1,6 +1,6 @@
-"""Cancel a thread: the run that occupies it and all that queue behind it, in one transaction.
+"""Cancel a thread's open run and all queued runs, in one transaction.
 
-Whoever stands in line goes first, so that no end admits a run that is about to be cancelled itself.
+Queued runs are cancelled first, the last one first: no end may admit a run that is about to be cancelled.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from app.storage.runs import runs, thread_queue
 
 @dataclass(frozen=True, slots=True)
 class ThreadCancelAnswer:
-    """The runs that were wished away, in the order in which they had come; none on an idle thread."""
+    """The cancelled runs in queue order; none on an idle thread."""
 
     thread_id: ThreadId
     runs: tuple[RunRecord, ...]
@@ -35,7 +35,7 @@ async def cancel_thread(
     reason: str | None,
     once: IdempotentCommand[ThreadCancelAnswer] | None = None,
 ) -> ThreadCancelAnswer:
-    """Wish for the end of every run of a thread that hasn't ended."""
+    """Request the cancel of every unfinished run of a thread."""
     principal.require(Scope.RUNS_WRITE)
     tenant = principal.tenant
     async with ctx.events.transaction() as transaction:
@@ -57,5 +57,5 @@ async def cancel_thread(
         answer = ThreadCancelAnswer(thread_id, tuple(run for run in after if run is not None))
         await keep_answer(connection, principal, once, answer)
     for interruption in interrupted:
-        await announce_cancel(ctx, principal, interruption)
+        await announce_cancel(ctx, interruption)
     return answer

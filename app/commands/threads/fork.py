@@ -1,7 +1,7 @@
-"""Fork: a new thread that begins as a copy of another one's log, and goes its own way from there.
+"""Fork: create a thread whose message log begins as a copy of another thread's log.
 
-Messages keep their places, their ids and who wrote them, so that what refers to them still does. Runs,
-tickets and events stay with the thread that they belong to.
+Copied messages keep their seq, id and author, so references to them stay valid. Runs, tickets and events
+aren't copied.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ from app.storage.threads import messages, rollbacks, threads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkRequest:
-    """Up to which message, or up to the end of which run; the whole log when neither is named.
+    """Copies up to `from_seq`, up to the end of a run, or the whole log if neither is set.
 
-    What isn't said of the new thread is as it was on the old one.
+    A title, resource id or metadata that isn't set is copied, too.
     """
 
     thread_id: ThreadId
@@ -44,13 +44,13 @@ async def fork(
     *,
     once: IdempotentCommand[Thread] | None = None,
 ) -> Thread:
-    """Make the copy, or refuse and change nothing."""
+    """Create the copy, or refuse and change nothing."""
     principal.require(Scope.RUNS_WRITE)
     tenant = principal.tenant
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
         await begin_once(connection, principal, once)
-        # Locked, so that nobody deletes a thread that is about to have a child.
+        # Locked, so that the origin isn't deleted before it has this child.
         origin = await locked_thread(connection, tenant, origin_id)
         last = await _last_seq(connection, principal, origin, request)
         made = await threads.create(
@@ -70,7 +70,7 @@ async def fork(
         await rollbacks.copy(connection, tenant, origin_id, request.thread_id, up_to=last)
         values: dict[str, Any] = {"next_message_seq": last + 1}
         if last == origin.next_message_seq - 1:
-            # What a thread remembers is true at its end only.
+            # The thread's state belongs to the end of its log.
             values["state"] = storable(await threads.state(connection, tenant, origin_id))
         await threads.change(connection, tenant, request.thread_id, values)
         thread = await found_thread(connection, tenant, request.thread_id)
@@ -81,7 +81,7 @@ async def fork(
 async def _last_seq(
     connection: Connection, principal: Principal, origin: Thread, request: ForkRequest
 ) -> int:
-    """The last place of the log that the copy has."""
+    """The seq of the last message to copy."""
     end = origin.next_message_seq - 1
     if request.run_id is not None:
         run = await runs.get(connection, principal.tenant, request.run_id)
@@ -101,12 +101,12 @@ def _end_of(run: RunRecord) -> int:
     if not run.is_done:
         raise Conflict(
             "run_not_finished",
-            f"The run is {run.status.value}, and its part of the log isn't whole. Name a from_seq.",
+            f"The run is {run.status.value}, so its messages aren't complete. Use from_seq instead.",
         )
     begun = None if run.input is None else run.input.range
-    ends = [stretch.to_seq for stretch in (begun, run.output.range) if stretch is not None]
+    ends = [range_.to_seq for range_ in (begun, run.output.range) if range_ is not None]
     if not ends:
         raise Conflict(
-            "run_never_began", "The run has put nothing into the log. Name a from_seq instead."
+            "run_never_began", "The run has no messages in the log. Use from_seq instead."
         )
     return max(ends)

@@ -1,5 +1,5 @@
-"""A summary that came when its run was over: kept if nobody has gone on with the thread meanwhile, and
-nothing of what it stands for has been rolled back."""
+"""Save a summary that was completed after its run's end, if no other run has the thread since and none of
+the summarised messages was rolled back."""
 
 from app.domain.ids import Tenant, ThreadId
 from app.domain.json_values import storable
@@ -13,9 +13,10 @@ from app.storage.threads import messages, rollbacks, threads
 async def save_late_summary(
     database: Database, tenant: Tenant, thread_id: ThreadId, outcome: CompactionResult
 ) -> bool:
-    """Append it under the thread's lock; False when a run has the thread, whose log only that may write.
+    """Append the summary under the thread's lock; False if the thread has an open run: only that writes
+    its log.
 
-    The run that it was made for keeps the usage that it ended with.
+    The usage of the run that made the summary doesn't change.
     """
     async with database.transaction() as connection:
         thread = await threads.lock(connection, tenant, thread_id)

@@ -1,4 +1,4 @@
-"""Threads: made, described and removed on their own; runs make them too."""
+"""Create, change and delete threads. A start creates a missing thread, too."""
 
 from enum import StrEnum
 from typing import Any, assert_never
@@ -25,12 +25,12 @@ async def create_thread(
     metadata: JsonObject,
     once: IdempotentCommand[Thread] | None = None,
 ) -> Thread:
-    """A new, empty thread."""
+    """Create an empty thread."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.database.transaction() as connection:
         await begin_once(connection, principal, once)
         if parent_thread_id is not None:
-            # Locked, so that nobody deletes a thread that is about to have a child.
+            # Locked, so that the parent isn't deleted before it has this child.
             if await threads.lock(connection, principal.tenant, parent_thread_id) is None:
                 raise NotFound(
                     "thread_not_found", f"There is no thread {parent_thread_id} to be the parent."
@@ -54,7 +54,7 @@ async def create_thread(
 async def change_thread(
     ctx: ServiceContext, principal: Principal, thread_id: ThreadId, changes: dict[str, Any]
 ) -> Thread:
-    """Set title, resource or metadata; what isn't named stays."""
+    """Set title, resource id or metadata; the others don't change."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
@@ -69,7 +69,7 @@ async def change_thread(
 
 
 class ChildThreads(StrEnum):
-    """What becomes of the threads that have a deleted one as their parent."""
+    """What happens to the child threads of a deleted thread."""
 
     REJECT = "reject"
     DETACH = "detach"
@@ -79,28 +79,28 @@ class ChildThreads(StrEnum):
 async def delete_thread(
     ctx: ServiceContext, principal: Principal, thread_id: ThreadId, children: ChildThreads
 ) -> None:
-    """Remove a thread with its runs, messages and events, unless somebody still needs it."""
+    """Delete a thread with its runs, messages and events; refuse while a run is open on it."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.database.transaction() as connection:
         thread = await locked_thread(connection, principal.tenant, thread_id)
-        going = [thread]
+        doomed = [thread]
         match children:
             case ChildThreads.REJECT:
                 if await threads.has_children(connection, principal.tenant, thread_id):
                     raise Conflict(
                         "has_children",
                         "Other threads have this one as their parent. Delete them too with "
-                        "?children=cascade, or let them be with ?children=detach.",
+                        "?children=cascade, or keep them with ?children=detach.",
                     )
             case ChildThreads.DETACH:
                 await threads.detach_children(connection, principal.tenant, thread_id)
             case ChildThreads.CASCADE:
-                going += await threads.lock_descendants(connection, principal.tenant, thread_id)
+                doomed += await threads.lock_descendants(connection, principal.tenant, thread_id)
             case _:
                 assert_never(children)
-        for one in going:
+        for one in doomed:
             _require_idle(one)
-        for one in reversed(going):
+        for one in reversed(doomed):
             await threads.delete(connection, principal.tenant, one.id)
 
 

@@ -1,8 +1,8 @@
 """Decide: answer tickets of a run, all of a batch or none.
 
-Once this has committed the answers can't be lost. A waiting run gets a delivery in the same commit; one
-that executes re-reads its tickets before it comes to rest. An answer that several people have to give is
-a vote until enough of them have; one person is enough to say no. What was refused is noted, too.
+A committed answer can't be lost. A waiting run gets a delivery in the same commit; an executing run reads
+its tickets again before it suspends. Where several people have to approve, each approval is a vote until
+the quorum is reached; one rejection is enough. Refused attempts are recorded, too.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Decided:
     results: tuple[DecisionResult, ...]
     open_tickets: tuple[Ticket, ...]
     to_resume: RunKey | None = None
-    """The run, when it can go on and no delivery says so."""
+    """The run, if it can resume and no delivery was enqueued."""
 
 
 async def decide(
@@ -49,7 +49,8 @@ async def decide(
 ) -> Decided:
     """Record the answers, or refuse the whole batch and change nothing.
 
-    Who has room for the run itself needs no delivery; should it fail to resume it, the sweeper will.
+    A caller with a free slot passes `deliver=False` and claims the run. If that fails, the sweeper enqueues
+    it.
     """
     principal.require(Scope.DECISIONS_WRITE)
     to_resume, attempted = None, DecisionAttempt()
@@ -61,11 +62,11 @@ async def decide(
             if record is None:
                 raise run_not_found(run_id)
             all_tickets = await tickets.of_run(connection, principal.tenant, run_id)
-            judged = await apply_decisions(
+            results = await apply_decisions(
                 ctx, principal, transaction, record, all_tickets, requests, attempted
             )
-            fresh = [result for result in judged if not result.is_duplicate]
-            counted = {result.ticket.id for result in judged if result.counts}
+            fresh = [result for result in results if not result.is_duplicate]
+            counted = {result.ticket.id for result in results if result.counts}
             still_open = tuple(
                 ticket
                 for ticket in all_tickets
@@ -80,7 +81,7 @@ async def decide(
                 to_resume = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
                 if deliver:
                     await deliveries.enqueue(connection, to_resume)
-            decided = Decided(record, tuple(judged), still_open, None if deliver else to_resume)
+            decided = Decided(record, tuple(results), still_open, None if deliver else to_resume)
             await keep_answer(connection, principal, once, decided)
     except Refusal as refusal:
         await note_rejection(ctx, principal, attempted, refusal)
@@ -97,14 +98,14 @@ async def apply_decisions(
     requests: Sequence[DecisionRequest],
     attempted: DecisionAttempt | None = None,
 ) -> list[DecisionResult]:
-    """Judge and write answers to tickets of a run that the caller has locked, and will wake."""
-    judged = await evaluate_decisions(
+    """Evaluate and write answers to tickets of a run. The caller has locked the run, and resumes it."""
+    results = await evaluate_decisions(
         ctx, transaction, principal, record, all_tickets, requests, attempted or DecisionAttempt()
     )
-    for result in judged:
+    for result in results:
         if not result.is_duplicate:
             await _write(transaction, principal, record, result)
-    return judged
+    return results
 
 
 async def _write(

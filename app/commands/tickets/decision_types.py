@@ -1,4 +1,4 @@
-"""Answers as they are asked for, and what each has come to."""
+"""A requested decision, and its result."""
 
 from dataclasses import dataclass
 
@@ -25,9 +25,9 @@ class DecisionResult:
     decision: Decision
     is_duplicate: bool = False
     votes_missing: int = 0
-    """People who have to give the same answer before it counts."""
+    """People who still have to give the same answer before it counts."""
     rule: RememberedRule | None = None
-    """What the answer means for calls to come."""
+    """The rule that the answer adds for later calls."""
 
     @property
     def counts(self) -> bool:
@@ -35,7 +35,7 @@ class DecisionResult:
 
 
 def ticket_decided(ticket: Ticket, decision: Decision) -> TicketDecided:
-    """What the run's stream says of an answer that counts."""
+    """The event of an answer that counts."""
     return TicketDecided(
         id=ticket.id,
         ticket_id=ticket.name,

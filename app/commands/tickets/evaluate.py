@@ -1,6 +1,6 @@
-"""Judge: what an answer comes to: a decision, a vote, a repetition of either, or a refusal.
+"""Evaluate a requested decision: it is a decision, a vote, a repetition of either, or is refused.
 
-Nothing is written here. The caller holds the run's lock, so that what is judged can't change meanwhile.
+Nothing is written here. The caller holds the run's lock, so the run's tickets can't change meanwhile.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from app.storage.tickets import decisions
 
 @dataclass(slots=True)
 class DecisionAttempt:
-    """What is being judged, so that it is known what was refused."""
+    """The ticket and the request that are being evaluated, for the record of a refusal."""
 
     ticket: Ticket | None = None
     request: DecisionRequest | None = None
@@ -52,18 +52,18 @@ async def evaluate_decisions(
             "ticket_repeated", "A batch may answer each ticket once. Remove the repetition."
         )
     before = await _given(transaction, principal, chosen)
-    judged = []
+    results = []
     for ticket, request in zip(chosen, requests, strict=True):
         attempted.ticket, attempted.request = ticket, request
         given = before[ticket.id]
-        judged.append(await _evaluate(ctx, transaction, principal, record, ticket, given, request))
-    return judged
+        results.append(await _evaluate(ctx, transaction, principal, record, ticket, given, request))
+    return results
 
 
 async def _given(
     transaction: Transaction, principal: Principal, chosen: Sequence[Ticket]
 ) -> dict[TicketKey, list[Decision]]:
-    """Votes and winners. A ticket shows its winner; only one that takes several people has had votes."""
+    """Votes and decisions so far, by ticket. Only a ticket with an approver rule can have votes."""
     given = {each.id: [] if each.decision is None else [each.decision] for each in chosen}
     voted_on = [each.id for each in chosen if each.terms.approvers is not None]
     if not voted_on:
@@ -76,18 +76,17 @@ async def _given(
 
 
 def find_ticket(all_tickets: Sequence[Ticket], name: str) -> Ticket:
-    """The open ticket of that name, else the newest one that had it.
+    """The open ticket with this name or id, else the newest one; else the same for a call's id.
 
-    A call's id means its open ticket, but a ticket that is called so comes first: who answers it again
-    must not answer what the call has asked since.
+    Names come first: a repeated answer to an old ticket must not answer a newer ticket of the same call.
     """
     named = [ticket for ticket in all_tickets if name in (ticket.name, ticket.id)]
     named = named or [ticket for ticket in all_tickets if name == ticket.call_id]
     if not named:
         raise NotFound(
             "ticket_not_found",
-            f"This run has no ticket {name!r}. One of another run, also of a child's, is answered at "
-            "that run: the ticket's run_id says which.",
+            f"This run has no ticket {name!r}. Answer a ticket of another run, also of a child, at that "
+            "run: see the ticket's run_id.",
         )
     open_ones = [ticket for ticket in named if ticket.status is TicketStatus.OPEN]
     return (open_ones or named)[-1]
@@ -102,7 +101,7 @@ async def _evaluate(
     given: Sequence[Decision],
     request: DecisionRequest,
 ) -> DecisionResult:
-    """What an answer comes to. `given` are the ticket's votes and its winner, as far as there are any."""
+    """Evaluate one answer. `given` are the ticket's votes and its decision, if any."""
     answer = request.answer
     decision_id = request.decision_id or derived_decision_id(ticket.id, answer, principal.subject)
     repeated = _repeated(ticket, given, decision_id, answer, principal)
@@ -122,14 +121,14 @@ async def _evaluate(
 def _remembered(
     ticket: Ticket, decision: Decision, remember: Remember | None
 ) -> RememberedRule | None:
-    """A call that is let pass by people who were chosen for it can't let others pass by itself."""
+    """The rule to remember. An approval of a ticket with an approver rule can't be remembered."""
     action = decision.answer.action
     if remember is None:
         return None
     if ticket.kind is not TicketKind.APPROVAL or action not in BEHAVIORS:
         raise Invalid(
             "remember_not_allowed",
-            f"Only approving or rejecting a call can be remembered, not this answer to "
+            f"Only an approval or a rejection of a call can be remembered, not this answer to "
             f"{ticket.name!r}.",
         )
     if action is Action.APPROVE and ticket.terms.approvers is not None:
@@ -155,7 +154,7 @@ def _repeated(
     answer: DecisionAnswer,
     principal: Principal,
 ) -> Decision | None:
-    """A repetition gets its first answer again, whatever has happened since."""
+    """The first answer of a repetition, also if the ticket has changed since."""
     for decision in given:
         if decision.decision_id != decision_id:
             continue
@@ -164,13 +163,13 @@ def _repeated(
         if ticket.status is TicketStatus.OPEN:
             raise Conflict(
                 "decision_id_conflict",
-                f"Another answer was given under the id {decision_id!r}. Use a new one.",
+                f"Another answer has the decision id {decision_id!r}. Use a new id.",
             )
     return None
 
 
 def _missing(ticket: Ticket, given: Sequence[Decision], answer: DecisionAnswer) -> int:
-    """People who have to give this answer yet before it counts; each is counted once."""
+    """How many more people have to give this answer before it counts. Each person counts once."""
     rule = ticket.terms.approvers
     if rule is None or not answer.allows_call:
         return 0
@@ -189,4 +188,4 @@ def _too_late(ticket: Ticket) -> Refusal:
         )
     if ticket.status is TicketStatus.EXPIRED:
         return Gone("ticket_expired", f"Ticket {ticket.name!r} has expired.")
-    return Gone("ticket_void", f"Ticket {ticket.name!r} is void: nobody needs to answer it.")
+    return Gone("ticket_void", f"Ticket {ticket.name!r} is void: it needs no answer any more.")

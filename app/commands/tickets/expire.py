@@ -1,8 +1,8 @@
-"""Expire: tell a run that nobody has answered in time, and remind people before that.
+"""Expire tickets whose time is over, and send reminders before that.
 
-When a time has come is for the database's clock to say, and each thing is done under its run's lock: so
-it is done once, by however many replicas, whatever their own clocks say. Of an answer and the end of
-the time, whichever has the run's lock first counts.
+The database's clock decides what is due, and each change is made under the run's lock. So it is made once,
+also with many replicas whose clocks differ. Of an answer and the expiry, the one that locks the run first
+counts.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from app.commands.runs.cancel import request_cancel
+from app.commands.runs.cancel import announce_cancel, request_cancel
 from app.context import ServiceContext
 from app.domain.events.ticket_events import TicketExpired, TicketReminder
 from app.domain.ids import RunId, Tenant, ThreadId
@@ -29,12 +29,12 @@ from app.storage.tickets import expiry, tickets
 log = structlog.get_logger(__name__)
 
 SYSTEM_SUBJECT = "expiry"
-"""Who has wished for the end of a run whose ticket nobody answered."""
+"""The subject of a cancel request for a run whose ticket expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryCounts:
-    """What one look at the clock has brought about."""
+    """How many tickets were expired, and for how many a reminder was sent."""
 
     expired: int = 0
     reminded: int = 0
@@ -44,22 +44,22 @@ class ExpiryCounts:
 
 
 async def expire_due(ctx: ServiceContext, limit: int) -> ExpiryCounts:
-    """Expire what is due and remind people of what will be, of every tenant."""
+    """Expire due tickets and send due reminders, of all tenants."""
     async with ctx.database.reading() as connection:
         due = await expiry.runs_with_due(connection, limit)
-    seen = ExpiryCounts()
+    counts = ExpiryCounts()
     for tenant, thread_id, run_id in due:
         try:
-            seen += await _look_at_run(ctx, tenant, thread_id, run_id)
+            counts += await _expire_of_run(ctx, tenant, thread_id, run_id)
         except DATABASE_UNAVAILABLE:
             raise
         except Exception:
-            # One run that can't be dealt with mustn't keep all others waiting.
-            log.exception("deadline_failed", tenant=tenant, run_id=run_id)
-    return seen
+            # A failure of one run must not keep the others from being handled.
+            log.exception("ticket_expiry_of_run_failed", tenant=tenant, run_id=run_id)
+    return counts
 
 
-async def _look_at_run(
+async def _expire_of_run(
     ctx: ServiceContext, tenant: Tenant, thread_id: ThreadId, run_id: RunId
 ) -> ExpiryCounts:
     interrupted = None
@@ -70,9 +70,9 @@ async def _look_at_run(
         if thread is None or record is None or record.is_done:
             return ExpiryCounts()
         expired = await expiry.expire_due(connection, tenant, run_id)
-        _say_expired(transaction, record, expired)
+        _emit_expired(transaction, record, expired)
         reminded = await expiry.remind_due(connection, tenant, run_id)
-        _say_reminders(transaction, record, reminded)
+        _emit_reminders(transaction, record, reminded)
         fatal = [t for t in expired if t.terms.on_expiry is OnExpiry.CANCEL_RUN]
         if fatal:
             interrupted = await request_cancel(
@@ -86,18 +86,17 @@ async def _look_at_run(
         ):
             key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
             await deliveries.enqueue(connection, key)
-    if interrupted is not None:
-        await ctx.announce_cancel(tenant, run_id, interrupted.reason)
+    await announce_cancel(ctx, interrupted)
     return ExpiryCounts(len(expired), len(reminded))
 
 
-def _say_expired(transaction: Transaction, record: RunRecord, expired: Sequence[Ticket]) -> None:
+def _emit_expired(transaction: Transaction, record: RunRecord, expired: Sequence[Ticket]) -> None:
     for ticket in expired:
         event = TicketExpired(ticket.id, ticket.name, ticket.terms.on_expiry.value)
         transaction.emit(record.tenant, record.thread_id, record.id, event)
 
 
-def _say_reminders(
+def _emit_reminders(
     transaction: Transaction, record: RunRecord, reminded: Sequence[tuple[Ticket, float]]
 ) -> None:
     for ticket, left in reminded:
@@ -109,4 +108,4 @@ def _say_reminders(
 
 
 def _reason(ticket: Ticket) -> str:
-    return f"nobody answered ticket {ticket.name!r} in time"
+    return f"ticket {ticket.name!r} was not answered in time"

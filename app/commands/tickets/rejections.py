@@ -1,4 +1,4 @@
-"""Refused answers: who tried to let which call pass belongs to the call's history."""
+"""Records refused decisions: who tried to approve which call belongs to the call's history."""
 
 from app.commands.tickets.evaluate import DecisionAttempt
 from app.context import ServiceContext
@@ -9,17 +9,17 @@ from app.domain.tickets.decisions import Decision
 from app.storage.tickets import decisions
 
 REFUSED_ID = "refused:"
-"""What the ids of refused attempts begin with, and no other decision's does."""
+"""The prefix of the decision ids of refused attempts, and only of these."""
 
 
 _NOTED = (Forbidden, Conflict, Gone, DigestMismatch)
-"""Refusals that say something about who tried what; a misspelt request isn't among them."""
+"""Refusals that are recorded: those of a person, ticket or argument, not those of a malformed request."""
 
 
 async def note_rejection(
     ctx: ServiceContext, principal: Principal, attempted: DecisionAttempt, refusal: Refusal
 ) -> None:
-    """Keep what was refused, apart from the transaction that has changed nothing."""
+    """Record a refused attempt, in a transaction of its own: the command's has been rolled back."""
     ticket, request = attempted.ticket, attempted.request
     if ticket is None or request is None or not isinstance(refusal, _NOTED):
         return

@@ -1,4 +1,4 @@
-"""Remembered rules, as people list and revoke them."""
+"""List and revoke remembered rules."""
 
 from datetime import datetime
 
@@ -37,7 +37,7 @@ async def list_rules(
 
 
 async def revoke_rule(ctx: ServiceContext, principal: Principal, id: RuleId) -> None:
-    """From the next step of any run on, the rule doesn't count."""
+    """Revoke a rule: it no longer applies from each run's next step on."""
     principal.require(Scope.DECISIONS_WRITE)
     async with ctx.database.transaction() as connection:
         if not await rules.revoke(connection, principal.tenant, id, by=principal.subject):

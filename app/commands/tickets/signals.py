@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSignal:
-    """A signal as it is asked for."""
+    """A signal as the client sent it."""
 
     id: str
     name: str
@@ -85,7 +85,7 @@ async def send(ctx: ServiceContext, principal: Principal, new: NewSignal) -> Sto
 
 
 async def run_signal_job(ctx: ServiceContext, job: SignalJob) -> None:
-    """Complete what a request or a checkpoint has left to be done."""
+    """Complete the delivery that a request or a checkpoint has enqueued."""
     match job:
         case DeliverSignal(tenant=tenant, id=id):
             if not await complete(ctx, tenant, id):
@@ -107,7 +107,7 @@ async def _stored(ctx: ServiceContext, signal: Signal) -> StoredSignal:
 
 
 async def _store(connection: Connection, signal: Signal, kept_for: float) -> bool:
-    """Store the signal with the tickets that it is for; False when another one has its id."""
+    """Store the signal with the tickets that it answers; False if another signal has its id."""
     waiting = await signals.waiting_for(connection, signal.tenant, signal.name, signal.key)
     met = await _met(signal, waiting)
     fits = any(each.outcome is SignalOutcome.PENDING for each in met)
@@ -136,7 +136,7 @@ async def _store(connection: Connection, signal: Signal, kept_for: float) -> boo
 
 
 async def _met(signal: Signal, waiting: Sequence[WaitingTicket]) -> list[SignalTicket]:
-    """Which of the tickets the payload fits. Tickets of one tool have one schema: each is checked once."""
+    """Check the payload against each ticket's schema; a schema that several tickets share once."""
     problems: dict[str, str | None] = {}
     met = []
     for each in waiting:
@@ -214,7 +214,7 @@ def _outcome(record: RunRecord | None, ticket: Ticket | None) -> SignalOutcome:
 
 
 async def _finish(ctx: ServiceContext, signal: Signal) -> None:
-    """Say what the signal has come to. One that has answered no ticket is kept for the next one."""
+    """Save the signal's final status. A signal that answered no ticket is kept for the next one."""
     async with ctx.database.transaction() as connection:
         await signals.lock_key(connection, signal.tenant, signal.name, signal.key)
         stored = await signals.find(connection, signal.tenant, signal.id)
@@ -229,7 +229,8 @@ async def _finish(ctx: ServiceContext, signal: Signal) -> None:
 
 
 async def _match_opened_meanwhile(connection: Connection, signal: Signal) -> None:
-    """Tickets that were opened while the signal was being delivered haven't seen it among the kept ones."""
+    """Enqueue a match for tickets that were opened during the delivery: they didn't find the signal
+    among the kept ones."""
     for each in await signals.waiting_for(connection, signal.tenant, signal.name, signal.key):
         job = MatchWait(tenant=signal.tenant, run_id=each.run_id, ticket=each.ticket)
         await deliveries.enqueue_signal_job(connection, job)
@@ -239,7 +240,7 @@ async def _match_opened_meanwhile(connection: Connection, signal: Signal) -> Non
 
 
 async def match_wait(ctx: ServiceContext, tenant: Tenant, run_id: RunId, key: TicketKey) -> None:
-    """Let an open ticket take the oldest kept signal that fits it."""
+    """Answer an open ticket with the oldest kept signal that fits its schema."""
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
         record = await runs.lock(connection, tenant, run_id)
@@ -281,7 +282,7 @@ async def _note_offer(
 async def _decide(
     transaction: Transaction, record: RunRecord, ticket: Ticket, signal: Signal
 ) -> None:
-    """Record the payload as the ticket's answer, and wake its run; the caller has locked the run."""
+    """Record the payload as the ticket's answer, and resume its run. The caller has locked the run."""
     connection = transaction.connection
     decision = Decision(
         decision_id=signal.decision_id,

@@ -1,4 +1,4 @@
-"""Whether an answer may be given: to this ticket, by this person, with what it brings."""
+"""Checks that a decision is allowed: for this ticket, by this person, with these arguments or result."""
 
 from collections.abc import Sequence
 
@@ -26,16 +26,16 @@ async def check_decision(
     given: Sequence[Decision],
     request: DecisionRequest,
 ) -> None:
-    """Whether this answer may be given to this ticket, by this person.
+    """Refuse a decision that this person may not make on this ticket.
 
-    What is responded to a ticket of kind `event` stands for a signal, and takes the scope of one.
+    A response to a ticket of kind `event` replaces a signal, and needs the scope for signals.
     """
     answer = request.answer
     _check_approver(principal, record, ticket, given, answer)
     if request.args_digest is not None and request.args_digest != ticket.args_digest:
         raise DigestMismatch(
             "args_digest_mismatch",
-            "The ticket is about other arguments than the decision quotes. Read the ticket again.",
+            "The ticket has other arguments than the decision quotes. Read the ticket again.",
             args_digest=ticket.args_digest,
         )
     if answer.action not in ticket.allowed_actions:
@@ -57,7 +57,8 @@ async def check_decision(
         wrong = build_validator(ticket.response_schema).problem(answer.result)
         if wrong is not None:
             raise Invalid(
-                "response_schema_violation", f"The result isn't what was asked for: {wrong}"
+                "response_schema_violation",
+                f"The result doesn't match the ticket's schema: {wrong}",
             )
 
 
@@ -80,7 +81,7 @@ def _check_approver(
         name, sentence = broken
         raise Forbidden(
             "approver_not_allowed",
-            f"Ticket {ticket.name!r} isn't yours to answer: {sentence}.",
+            f"You may not answer ticket {ticket.name!r}: {sentence}.",
             ticket_id=ticket.name,
             rule=name,
         )
@@ -96,10 +97,10 @@ def _check_approver(
 
 
 def _check_raise(ticket: Ticket, answer: DecisionAnswer) -> None:
-    """There is no tool behind it whose arguments these were: it takes the same either way."""
+    """Check the raised limit: no tool has these arguments, so the ticket's response schema decides."""
     wrong = build_validator(ticket.response_schema or {}).problem(dict(answer.arguments or {}))
     if wrong is not None:
-        raise Invalid("arguments_invalid", f"That isn't by how much to raise the limit: {wrong}")
+        raise Invalid("arguments_invalid", f"The arguments don't raise the limit: {wrong}")
 
 
 async def _check_arguments(
@@ -109,14 +110,15 @@ async def _check_arguments(
     ticket: Ticket,
     answer: DecisionAnswer,
 ) -> None:
-    """By the tools of the agent that asked: the run may have been handed to another one."""
-    remembered = await threads.state(connection, record.tenant, record.thread_id)
-    at_work = active_agent(remembered) or (record.agent_id, record.agent_version)
+    """Check edited arguments by the schema of the active agent's tool: after a hand-off that isn't the
+    run's first agent."""
+    thread_state = await threads.state(connection, record.tenant, record.thread_id)
+    active = active_agent(thread_state) or (record.agent_id, record.agent_version)
     agents = with_frontend_tools(ctx.agents.for_tenant(record.tenant), record.request)
-    agent = await agents.at_version(*at_work)
+    agent = await agents.at_version(*active)
     if isinstance(agent, UnknownAgentVersion):
         raise Conflict(
-            "agent_version_unavailable", f"{agent.reason}; only its own version can go on."
+            "agent_version_unavailable", f"{agent.reason}; only that version can continue the run."
         )
     tool = agent.tools.get(ticket.tool_name)
     wrong = (

@@ -7,6 +7,7 @@
 A run that is ready to execute has no status of its own: a delivery for it is queued.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -24,6 +25,15 @@ class RunStatus(StrEnum):
     RUNNING = "running"
     WAITING = "waiting"
     DONE = "done"
+
+
+RUN_TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
+    RunStatus.CREATED: frozenset({RunStatus.CREATED, RunStatus.RUNNING, RunStatus.DONE}),
+    RunStatus.RUNNING: frozenset({RunStatus.RUNNING, RunStatus.WAITING, RunStatus.DONE}),
+    RunStatus.WAITING: frozenset({RunStatus.WAITING, RunStatus.RUNNING, RunStatus.DONE}),
+    RunStatus.DONE: frozenset({RunStatus.DONE}),
+}
+"""The state diagram in the documents is compared with this."""
 
 
 class WaitingReason(StrEnum):

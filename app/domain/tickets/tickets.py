@@ -6,7 +6,7 @@ A ticket is an authorization boundary: it is bound to the run, the tool and the 
 applied once, and never changes after it left `open`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -55,6 +55,15 @@ class NoticeKind(StrEnum):
     REMINDER = "reminder"
     EXPIRED = "expired"
     VOID = "void"
+
+
+TICKET_TRANSITIONS: Mapping[TicketStatus, frozenset[TicketStatus]] = {
+    TicketStatus.OPEN: frozenset(TicketStatus),
+    TicketStatus.DECIDED: frozenset({TicketStatus.DECIDED}),
+    TicketStatus.EXPIRED: frozenset({TicketStatus.EXPIRED}),
+    TicketStatus.VOID: frozenset({TicketStatus.VOID}),
+}
+"""The state diagram in the documents is compared with this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""Fan-out within this process: who follows a thread gets what was committed, without any waiting.
+"""Fan-out within this process: pushes committed events to the subscribers of their thread, without waiting.
 
-A subscriber that doesn't keep up loses its queue, not the run its pace: the missing numbers tell
-`follow.py` to read the log.
+A subscriber that doesn't keep up loses its queue and doesn't slow the run: `follow` sees the gap in the
+event numbers and reads the log.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from app.events.sse_encoding import EventBatch, Frame
 
 ThreadKey: TypeAlias = tuple[Tenant, ThreadId]
 
-MAX_BACKLOG_FRAMES = 1_000_000
-"""Bytes that may wait for one subscriber before it has to read them from the log."""
+MAX_BACKLOG_BYTES = 1_000_000
+"""Unread bytes of one subscriber above which its queue is dropped and it has to read the log."""
 
 
 class Subscription:
-    """What has been committed to one thread since somebody began to listen."""
+    """The events that were committed to one thread since it was opened."""
 
     def __init__(self, leave: Callable[["Subscription"], None]) -> None:
         self._leave = leave
@@ -30,25 +30,25 @@ class Subscription:
         self._missed = False
         self._arrived = asyncio.Event()
         self.cursor = 0
-        """The last number that its reader has dealt with; kept by the reader."""
+        """The last event number that its reader has processed; set by the reader."""
 
     def push(self, frames: Sequence[Frame]) -> None:
         self._bytes += sum(len(frame.data) for frame in frames)
-        if self._bytes > MAX_BACKLOG_FRAMES:
+        if self._bytes > MAX_BACKLOG_BYTES:
             self.mark_missed()
             return
         self._frames.extend(frames)
         self._arrived.set()
 
     def mark_missed(self) -> None:
-        """There is something in the log that won't be pushed."""
+        """Have the reader read the log: it has events that weren't pushed."""
         self._frames.clear()
         self._bytes = 0
         self._missed = True
         self._arrived.set()
 
     async def next(self, timeout: float) -> list[Frame] | None:
-        """All that has arrived; None when nothing did in time; empty when the log must be read."""
+        """All events that have arrived; None after the time-out; empty if the log must be read."""
         if not self._arrived.is_set():
             try:
                 async with asyncio.timeout(timeout):
@@ -71,21 +71,21 @@ class Subscription:
 
 
 class TicketWatch:
-    """Tells that something may have become of a tenant's tickets; what, its inbox knows."""
+    """Notifies a reader that a tenant's ticket feed may have changed."""
 
     def __init__(self, leave: Callable[["TicketWatch"], None]) -> None:
         self._leave = leave
-        self._stirred = asyncio.Event()
+        self._notified = asyncio.Event()
 
     def notify(self) -> None:
-        self._stirred.set()
+        self._notified.set()
 
     async def wait(self, timeout: float) -> None:
-        """Until something may have happened, or so long."""
+        """Wait for a notification, at most `timeout` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self._stirred.wait()
-        self._stirred.clear()
+                await self._notified.wait()
+        self._notified.clear()
 
     def close(self) -> None:
         self._leave(self)
@@ -97,7 +97,7 @@ class Hub:
         self._watched: dict[Tenant, set[TicketWatch]] = {}
 
     def watch_tickets(self, tenant: Tenant) -> TicketWatch:
-        """Be told when something may have become of a tenant's tickets."""
+        """Watch a tenant's tickets from now on; close the watch when done."""
 
         def leave(watch: TicketWatch) -> None:
             others = self._watched.get(tenant, set())
@@ -110,7 +110,7 @@ class Hub:
         return watch
 
     def subscribe(self, tenant: Tenant, thread_id: ThreadId) -> Subscription:
-        """Listen to a thread from now on; close the subscription when done."""
+        """Subscribe to a thread from now on; close the subscription when done."""
         key = (tenant, thread_id)
 
         def leave(subscription: Subscription) -> None:
@@ -124,7 +124,7 @@ class Hub:
         return subscription
 
     def publish(self, batch: EventBatch) -> None:
-        """Hand committed events to everybody who follows their thread; encode them if anybody does."""
+        """Push committed events to their thread's subscribers; they are encoded only if there are any."""
         if batch.tenant in self._watched and any(
             entry.event_type in TICKET_EVENTS for entry in batch.entries
         ):
@@ -136,7 +136,7 @@ class Hub:
                 subscription.push(frames)
 
     def hint(self, key: ThreadKey) -> None:
-        """Something was committed to a thread, but not told."""
+        """Events were committed to a thread, but aren't known here: have its readers read the log."""
         self._notify(key[0])
         for subscription in self._followed.get(key, ()):
             subscription.mark_missed()
@@ -152,7 +152,7 @@ class Hub:
             self._notify(tenant)
 
     def hint_missed(self, heads: Mapping[ThreadKey, int]) -> None:
-        """Wake those whose thread has gone on without their being told."""
+        """Have those readers read the log whose thread has newer events."""
         for key, head in heads.items():
             for subscription in self._followed.get(key, ()):
                 if subscription.cursor < head and subscription.is_idle:

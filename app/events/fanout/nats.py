@@ -1,8 +1,7 @@
 """Hints over NATS: for many replicas, or where no connection to Postgres may LISTEN. Needs the extra `nats`.
 
 Subjects are `holdfast.<database>.<topic>.<thread or run>`; several installations may share a server.
-The library's own reconnecting is off: a connection that comes back has missed something, and whoever
-listens has to know.
+The library's reconnecting is off: after a reconnect hints are missing, and the relay has to know that.
 """
 
 import asyncio
@@ -20,9 +19,9 @@ from app.domain.errors import ConfigurationError
 from app.events.fanout.relay import Handler, Hint, Topic, TransportUnavailable
 
 MAX_PAYLOAD_BYTES = 256_000
-"""Bytes that a hint may have, if the server takes as many: more are read from the log instead."""
+"""The largest hint, if the server accepts as much. Readers get larger events from the log."""
 CONNECT_TIMEOUT_SECONDS = 5.0
-_AWAY: tuple[type[Exception], ...] = (NatsError, OSError, TimeoutError)
+CONNECTION_ERRORS: tuple[type[Exception], ...] = (NatsError, OSError, TimeoutError)
 _SCHEMES = ("nats", "tls", "ws", "wss")
 
 
@@ -30,7 +29,7 @@ class NatsTransport:
     name = "nats"
 
     def __init__(self, url: str, database: str) -> None:
-        """`database` tells this installation from others; all of its processes must say the same."""
+        """`database` identifies the installation; it is the same in all of its processes."""
         self._servers = servers_of(url)
         self._prefix = f"holdfast.{database}"
         self._client: Client | None = None
@@ -51,7 +50,7 @@ class NatsTransport:
             for hint in hints:
                 subject = f"{self._prefix}.{topic}.{hint.about}"
                 await client.publish(subject, hint.payload.encode())
-        except _AWAY as error:
+        except CONNECTION_ERRORS as error:
             raise TransportUnavailable(repr(error)[:200]) from error
 
     async def listen(
@@ -59,39 +58,39 @@ class NatsTransport:
     ) -> None:
         lost = asyncio.Event()
 
-        async def gone() -> None:
+        async def on_closed() -> None:
             lost.set()
 
-        async def failed(error: Exception) -> None:
+        async def on_error(error: Exception) -> None:
             if isinstance(error, SlowConsumerError):
                 on_connected()
 
         try:
-            async with _connected(self._servers, on_closed=gone, on_error=failed) as client:
+            async with _connected(self._servers, on_closed=on_closed, on_error=on_error) as client:
                 for topic, handle in handlers.items():
                     await client.subscribe(f"{self._prefix}.{topic}.*", cb=_payload_to(handle))
                 await client.flush(timeout=int(CONNECT_TIMEOUT_SECONDS))
                 self._client = client
                 on_connected()
                 await lost.wait()
-        except _AWAY as error:
+        except CONNECTION_ERRORS as error:
             raise TransportUnavailable(repr(error)[:200]) from error
         finally:
             self._client = None
 
 
 async def require_reachable(url: str) -> str:
-    """The address of the server that answers; raises `WireAway` when none does."""
+    """The address of the server that answers; raises `TransportUnavailable` if none does."""
     try:
         async with _connected(servers_of(url)) as client:
             found = client.connected_url
             return "" if found is None else f"{found.hostname}:{found.port}"
-    except _AWAY as error:
+    except CONNECTION_ERRORS as error:
         raise TransportUnavailable(repr(error)[:200]) from error
 
 
 def servers_of(url: str) -> list[str]:
-    """One or more URLs, separated by commas."""
+    """The server URLs of a setting: one, or several separated by commas."""
     servers = [one.strip() for one in url.split(",")]
     for server in servers:
         if not _is_address(server):
@@ -129,7 +128,7 @@ async def _connected(
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
             connect_timeout=int(CONNECT_TIMEOUT_SECONDS),
-            # A half-open connection says nothing: ask it now and then.
+            # Pings detect a half-open connection.
             ping_interval=5,
             max_outstanding_pings=2,
             closed_cb=on_closed,

@@ -1,4 +1,4 @@
-"""Hints over Postgres itself: NOTIFY, in statements that write nothing, and one connection that LISTENs."""
+"""Hints over Postgres: NOTIFY in statements that write nothing, and one connection that LISTENs."""
 
 from collections.abc import Callable, Mapping, Sequence
 

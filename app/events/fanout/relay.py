@@ -1,7 +1,7 @@
-"""Hints to other processes: what was committed, or at least that something was. A wire carries them.
+"""The relay: hints to other processes about committed events, over a transport.
 
-A hint may be lost, late or doubled, and a wire may be away for as long as it likes: the log is the
-truth, and whoever follows a thread looks there now and then.
+A hint carries the events, or only the event number if they are too large. It may be lost, late or doubled,
+and the transport may be unavailable: the log is the truth, and followers read it periodically.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ log = structlog.get_logger(__name__)
 class Topic(StrEnum):
     EVENTS = "events"
     CANCEL = "cancel"
-    """Somebody wants a run to end: whoever executes it needn't wait for its next heartbeat."""
+    """A run's cancel was requested: its owner needn't wait for its next heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """One message to all processes, the sender among them. `about` is what it concerns: a thread, a run."""
+    """One message to all processes, the sender included. `about` is the id of the thread or run."""
 
     about: str
     payload: str
@@ -48,7 +48,7 @@ Handler: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayHealth:
-    """Whether hints of others arrive, and since when it is so."""
+    """Whether hints of other processes arrive, and since when that is so."""
 
     transport: str
     is_connected: bool
@@ -56,114 +56,114 @@ class RelayHealth:
 
 
 class TransportUnavailable(Exception):
-    """Nothing is carried now; the same may work in a moment."""
+    """The transport isn't connected; a retry may succeed."""
 
 
 class Transport(Protocol):
-    """What carries hints between processes; it raises nothing but `WireAway`."""
+    """Carries hints between processes; raises nothing but `TransportUnavailable`."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def max_payload_bytes(self) -> int:
-        """Bytes that a hint may have."""
+        """The size of the largest hint."""
 
     async def send(self, topic: Topic, hints: Sequence[Hint]) -> None: ...
 
     async def listen(
         self, handlers: Mapping[Topic, Handler], *, on_connected: Callable[[], None]
     ) -> None:
-        """Hand over what arrives until the connection is lost. `on_connected` runs whenever something
-        may have been missed until now: once listening has begun, at least."""
+        """Pass arriving hints to their handler until the connection is lost. Calls `on_connected` when
+        listening begins, and whenever hints may have been missed."""
 
 
 class Relay:
-    """Sends what this process commits, many hints together, and hears what the others do."""
+    """Sends hints about this process's commits, many together, and receives those of other processes."""
 
     def __init__(
-        self, database: Database, hub: Hub, me: WorkerId, wire: Transport, clock: Clock
+        self, database: Database, hub: Hub, worker_id: WorkerId, transport: Transport, clock: Clock
     ) -> None:
         self._database = database
         self._hub = hub
-        self._me = me
-        self._mine = f'{{"o":{compact(me)},'
-        self._wire = wire
+        self._worker_id = worker_id
+        self._own_prefix = f'{{"o":{compact(worker_id)},'
+        self._transport = transport
         self._clock = clock
         self._since = clock.now()
-        self._waiting: list[EventBatch] = []
+        self._queued: list[EventBatch] = []
         self._wake = asyncio.Event()
-        self.hears = asyncio.Event()
-        """Set while hints of others arrive."""
+        self.connected = asyncio.Event()
+        """Set while hints of other processes arrive."""
 
     @property
     def health(self) -> RelayHealth:
         return RelayHealth(
-            transport=self._wire.name, is_connected=self.hears.is_set(), since=self._since
+            transport=self._transport.name, is_connected=self.connected.is_set(), since=self._since
         )
 
     def announce(self, batch: EventBatch) -> None:
-        """Never waits: when too much does, readers elsewhere find it in the log."""
-        if len(self._waiting) < _MAX_WAITING_HINTS:
-            self._waiting.append(batch)
+        """Queue a hint without waiting. If too many are queued it is dropped: followers read the log."""
+        if len(self._queued) < _MAX_WAITING_HINTS:
+            self._queued.append(batch)
             self._wake.set()
 
     async def run(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            waiting, self._waiting = self._waiting, []
+            waiting, self._queued = self._queued, []
             hints = [Hint(batch.thread_id, self._payload(batch)) for batch in waiting]
             await self.send_hints(Topic.EVENTS, hints)
 
     async def send_hints(self, topic: Topic, hints: Sequence[Hint]) -> None:
-        """Send hints, or lose them: what they are about is found without them."""
+        """Send hints; if the transport is unavailable they are lost."""
         try:
-            await self._wire.send(topic, hints)
+            await self._transport.send(topic, hints)
         except TransportUnavailable as error:
-            telemetry.hints_lost.labels(wire=self._wire.name).inc(len(hints))
+            telemetry.hints_lost.labels(wire=self._transport.name).inc(len(hints))
             log.debug("hints_lost", count=len(hints), error=str(error))
 
     async def listen(self, others: Mapping[Topic, Handler]) -> None:
-        """Hear all topics, again and again, whatever becomes of the wire; says when that changes."""
+        """Receive hints of all topics, reconnect after a loss, and log each change."""
         handlers = {Topic.EVENTS: self.receive_events, **others}
-        is_away = False
-        gauge = telemetry.relay_connected.labels(wire=self._wire.name)
+        is_disconnected = False
+        gauge = telemetry.relay_connected.labels(wire=self._transport.name)
 
         def begin() -> None:
-            nonlocal is_away
-            if is_away:
-                log.info("relay_is_back", wire=self._wire.name)
-            is_away = False
+            nonlocal is_disconnected
+            if is_disconnected:
+                log.info("relay_reconnected", transport=self._transport.name)
+            is_disconnected = False
             gauge.set(1)
-            if not self.hears.is_set():
+            if not self.connected.is_set():
                 self._since = self._clock.now()
             self._hub.hint_all()
-            self.hears.set()
+            self.connected.set()
 
         while True:
             error = "the connection was lost"
             try:
-                await self._wire.listen(handlers, on_connected=begin)
-            except TransportUnavailable as away:
-                error = str(away)
+                await self._transport.listen(handlers, on_connected=begin)
+            except TransportUnavailable as unavailable:
+                error = str(unavailable)
             gauge.set(0)
-            if self.hears.is_set():
+            if self.connected.is_set():
                 self._since = self._clock.now()
-            self.hears.clear()
-            if not is_away:
+            self.connected.clear()
+            if not is_disconnected:
                 log.warning(
-                    "relay_is_away",
-                    wire=self._wire.name,
+                    "relay_disconnected",
+                    transport=self._transport.name,
                     error=error,
-                    remark="what other processes say is read from the log meanwhile",
+                    remark="events of other processes are read from the log meanwhile",
                 )
-            is_away = True
+            is_disconnected = True
             await sleep(RETRY_INTERVAL_SECONDS)
 
     def receive_events(self, payload: str) -> None:
-        """A hint has arrived; our own come back too."""
-        if payload.startswith(self._mine):
+        """Handle a hint; this process's own hints are ignored."""
+        if payload.startswith(self._own_prefix):
             return
         body = json.loads(payload)
         batch = _batch_of(body)
@@ -173,7 +173,7 @@ class Relay:
             self._hub.publish(batch)
 
     async def catch_up(self) -> None:
-        """Ask the log itself whether a followed thread has gone on unheard."""
+        """Read the heads of followed threads, to find events whose hint was lost."""
         followed = self._hub.followed()
         for start in range(0, len(followed), 1000):
             async with self._database.reading() as connection:
@@ -182,7 +182,7 @@ class Relay:
 
     def _payload(self, batch: EventBatch) -> str:
         body: dict[str, Any] = {
-            "o": self._me,
+            "o": self._worker_id,
             "t": batch.tenant,
             "th": batch.thread_id,
             "f": batch.first_seq,
@@ -196,7 +196,7 @@ class Relay:
                 "e": [[one.step, one.event_type, one.body] for one in batch.entries],
             }
         )
-        return whole if len(whole.encode()) <= self._wire.max_payload_bytes else compact(body)
+        return whole if len(whole.encode()) <= self._transport.max_payload_bytes else compact(body)
 
 
 def _batch_of(body: dict[str, Any]) -> EventBatch | None:

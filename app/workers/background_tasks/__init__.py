@@ -1,1 +1,1 @@
-"""Executing background tasks: tool calls that continue while their run goes on."""
+"""Execution of background tasks: tool calls that continue while their run continues or waits."""

@@ -1,7 +1,7 @@
-"""One background task on this worker: its tool is run, and what came of it is written down.
+"""One background task on this worker: its tool is run and its result is saved.
 
-What a task's worker leaves behind when it is lost its tool may be able to say; else its effect decides:
-what may be run again is, of the rest the outcome is unknown.
+If a worker dies while it runs a task, the tool's reconciler is asked. Without one, a task whose effect
+allows it is rerun, and any other ends with `outcome_unknown`.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """What every task works with."""
+    """What every execution of a task works with; built once by the composition root."""
 
     database: Database
     outgoing: EventTransactions
@@ -55,18 +55,18 @@ class TaskContext:
 
 @dataclass(slots=True)
 class TaskExecution:
-    """One claimed task on this worker, from the claim to its end."""
+    """One claimed task on this worker, from its claim to its result."""
 
     context: TaskContext
     claimed: ClaimedTask
     interruption: Interruption = field(default_factory=Interruption)
-    since: float = 0.0
-    """When it was begun here, by the loop's time."""
+    started_at: float = 0.0
+    """When it was started here, in the event loop's time."""
     _read: int = 0
     _agent: AgentSpec | None = None
 
     async def run(self) -> None:
-        """Run the tool and write what came of it; never raises but for cancellation."""
+        """Run the tool and save its result; raises nothing but cancellation."""
         task = self.claimed.task
         structlog.contextvars.bind_contextvars(
             task_id=task.id, run_id=task.run_id, tenant=self.claimed.tenant
@@ -79,43 +79,43 @@ class TaskExecution:
                 await self.release_when_stopping()
             return
         except DATABASE_UNAVAILABLE as error:
-            log.warning("task_broken_off", error=repr(error))
+            log.warning("task_interrupted_by_outage", error=repr(error))
             await self.release_when_stopping()
             return
         except Exception:
             log.exception("task_failed")
             outcome = task_failed("Something broke on our side; the logs say what.")
-        await self._end(outcome)
+        await self._finish(outcome)
 
     async def _outcome(self) -> TaskOutcome:
         task = self.claimed.task
         if task.losses > MAX_LOSSES:
-            # Nothing of it is touched again: to ask its tool may be what kills.
+            # The tool isn't even asked to reconcile: that may be what kills the worker.
             return task_failed(f"{task.losses} workers were lost over this task")
         tool = await self._tool()
         if self.claimed.was_begun:
-            asked = None if isinstance(tool, TaskOutcome) else tool
-            if (known := await self._left_behind(asked)) is not None:
+            reconciler = None if isinstance(tool, TaskOutcome) else tool
+            if (known := await self._reconcile(reconciler)) is not None:
                 return known
         if isinstance(tool, TaskOutcome):
             return tool
-        voice = TaskEmitter(self.context.outgoing, self.claimed)
-        context = replace(self._context(voice.emit), wait_for_capacity=voice.wait_for_capacity)
+        emitter = TaskEmitter(self.context.outgoing, self.claimed)
+        context = replace(self._context(emitter.emit), wait_for_capacity=emitter.wait_for_capacity)
         async with asyncio.TaskGroup() as group:
-            showing = group.create_task(voice.run())
+            emitting = group.create_task(emitter.run())
             try:
                 result = await tool.execute(dict(task.arguments), context)
-            except Exception as error:  # whoever wrote the tool
+            except Exception as error:  # the tool is the user's code
                 log.warning("tool_raised", tool=task.tool_name, exc_info=True)
                 result = ToolResult.error(
                     task.tool_name, f"Execution failed: {context.redact(str(error))}"
                 )
-            showing.cancel()
-        await voice.emit_pending()
+            emitting.cancel()
+        await emitter.emit_pending()
         return outcome_of(result)
 
     async def _tool(self) -> Tool | TaskOutcome:
-        """The tool of the agent's version that began the task, or the end when it isn't to be had."""
+        """The tool of the agent version that started the task, or a failure if it isn't available."""
         task = self.claimed.task
         agent = await self.context.agents.resolve(
             self.claimed.tenant, task.agent_id, task.agent_version
@@ -130,10 +130,10 @@ class TaskExecution:
         tool = await self._tool()
         return not isinstance(tool, TaskOutcome) and can_reconcile(tool)
 
-    async def _left_behind(self, tool: Tool | None) -> TaskOutcome | None:
-        """What came of the task on a worker that left it; None when it is to be run again."""
+    async def _reconcile(self, tool: Tool | None) -> TaskOutcome | None:
+        """The outcome of a task that a lost worker had started; None when it has to be run again."""
         task = self.claimed.task
-        found = await reconcile(tool, task.arguments, self._context(_unheard))
+        found = await reconcile(tool, task.arguments, self._context(_discard))
         match found:
             case ToolResult():
                 return outcome_of(found)
@@ -144,7 +144,7 @@ class TaskExecution:
             case _:
                 assert_never(found)
 
-    def _context(self, say: Callable[[AgentEvent], None]) -> ToolContext:
+    def _context(self, emit: Callable[[AgentEvent], None]) -> ToolContext:
         task = self.claimed.task
         return ToolContext(
             run_id=task.run_id,
@@ -152,40 +152,41 @@ class TaskExecution:
             call_id=task.call_id,
             tool_name=task.tool_name,
             idempotency_key=task.idempotency_key,
-            emit=say,
+            emit=emit,
             redact=self.context.redact,
             agent=self._agent,
-            inbox=self._messages,
+            inbox=self._read_messages,
         )
 
-    async def _messages(self) -> Sequence[str]:
+    async def _read_messages(self) -> Sequence[str]:
         pool = self.context.database.pool
         fresh = await background_tasks.read_messages(pool, self.claimed.key, self._read)
         self._read += len(fresh)
         return fresh
 
     async def release_when_stopping(self) -> None:
-        """Nobody goes on with it here: another worker may, if trying again is safe, or its tool can say
-        what was done."""
+        """Release the task to another worker if a rerun is safe or its tool can reconcile; else end it
+        with `outcome_unknown`."""
         if self.claimed.task.effect.may_be_rerun or await self._can_reconcile():
-            await self._until_written(self._release)
+            await self._write_with_retries(self._release)
         else:
-            await self._end(task_failed(OUTCOME_UNKNOWN))
+            await self._finish(task_failed(OUTCOME_UNKNOWN))
 
-    async def _end(self, outcome: TaskOutcome) -> None:
+    async def _finish(self, outcome: TaskOutcome) -> None:
         async def write() -> None:
             if not await finish_task(self.context.outgoing, self.claimed, outcome):
-                log.info("task_was_over", attempt=self.claimed.task.attempt)
+                log.info("task_already_finished", attempt=self.claimed.task.attempt)
 
-        await self._until_written(write)
+        await self._write_with_retries(write)
 
     async def _release(self) -> None:
         async with self.context.database.transaction() as connection:
             if await background_tasks.release(connection, self.claimed.key):
                 await deliveries.enqueue_task(connection, self.claimed.key)
 
-    async def _until_written(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Outages are waited for. What can't be written at all is found by `look`, and by its loss."""
+    async def _write_with_retries(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Retry during an outage. After any other error the task stays owned here: `check_owned` finds
+        and releases it."""
         while True:
             try:
                 await write()
@@ -193,8 +194,8 @@ class TaskExecution:
             except DATABASE_UNAVAILABLE:
                 await sleep(RETRY_INTERVAL_SECONDS)
             except Exception:
-                log.exception("task_not_written")
+                log.exception("task_result_not_saved")
                 return
 
 
-def _unheard(_: AgentEvent) -> None: ...
+def _discard(_: AgentEvent) -> None: ...

@@ -1,4 +1,4 @@
-"""The worker's other half: background tasks, each claimed like a run and executed in a slot of its own.
+"""The task worker: claims background tasks like runs and executes each in a slot.
 
 A task's tool runs here whether its run executes, waits or is done.
 """
@@ -16,10 +16,11 @@ from app.storage.children.background_tasks import ClaimedTask
 from app.workers.background_tasks.execution import TaskContext, TaskExecution
 from app.workers.delivery_queue import DeliveryResult
 from app.workers.liveness.poison_guard import PoisonGuard
+from app.workers.slots import Slots
 
 STOP_TIMEOUT_SECONDS = 2.0
 TRUSTED_AFTER_SECONDS = 600.0
-"""Seconds that a suspicious task keeps others like it waiting, unless it ends before."""
+"""Seconds after which a suspect task no longer keeps this process from claiming another suspect."""
 
 log = structlog.get_logger(__name__)
 
@@ -29,145 +30,124 @@ class TaskWorker:
 
     def __init__(
         self,
-        bench: TaskContext,
-        me: WorkerId,
+        context: TaskContext,
+        worker_id: WorkerId,
         poison_guard: PoisonGuard,
         *,
         slots: int,
         heartbeat_timeout: float,
         trusted_after: float = TRUSTED_AFTER_SECONDS,
     ) -> None:
-        self._bench = bench
-        self._suspicion = poison_guard
+        self._context = context
+        self._poison_guard = poison_guard
         self._trusted_after = trusted_after
-        self._me = me
-        self._slots = self._free = slots
+        self._worker_id = worker_id
+        self._slots = Slots(slots)
         self._heartbeat_timeout = heartbeat_timeout
         self._executions: dict[TaskKey, TaskExecution] = {}
         self._strays: set[TaskKey] = set()
-        self._tasks: asyncio.TaskGroup | None = None
-        self._stopping = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     async def run(self) -> None:
-        """Own the executions, until `stop` has seen them out."""
-        async with asyncio.TaskGroup() as group:
-            self._tasks = group
-            await self._stopping.wait()
-            await self._idle.wait()
-            self._tasks = None
+        """Own the executions' tasks until `stop` has ended them."""
+        await self._slots.run()
 
     async def handle(self, key: TaskKey) -> DeliveryResult:
-        """Claim a delivered task, if there is a slot for it, and execute it if it is to be had."""
-        if self._free <= 0 or self._tasks is None or self._stopping.is_set():
+        """Claim a delivered task in a free slot and execute it; another worker may have it already."""
+        if not self._slots.reserve():
             return DeliveryResult.BUSY
-        self._free -= 1
-        self._idle.clear()
         try:
             claimed = await self._claim(key)
         except BaseException:
-            self._slot_is_free()
+            self._slots.free()
             raise
         if claimed is None:
-            self._slot_is_free()
+            self._slots.free()
         else:
-            self._launch(claimed, self._tasks)
+            self._launch(claimed)
         return DeliveryResult.DONE
 
     async def _claim(self, key: TaskKey) -> ClaimedTask | None:
         async def claim(unless_lost: Collection[int]) -> ClaimedTask | None:
             return await background_tasks.claim(
-                self._bench.database.pool,
+                self._context.database.pool,
                 key,
-                self._me,
+                self._worker_id,
                 self._heartbeat_timeout,
                 unless_lost=unless_lost,
             )
 
-        return await self._suspicion.claim(
+        return await self._poison_guard.claim(
             (key.tenant, key.task_id), claim, lambda claimed: claimed.task.losses
         )
 
     async def check_owned(self) -> None:
-        """Once a second: stop what was ended elsewhere, and give up what nobody here executes.
+        """Once a second: interrupt tasks that ended elsewhere, and release stray ones.
 
-        A task that is ours and that nobody executes was claimed by a commit whose reply was lost, or its
-        end could not be written. Seen twice, it is let go: while this process lives, nobody else may
-        have it.
+        A stray task is owned here and not executed: the reply to its claim was lost, or its result could
+        not be saved. The second check that sees it releases it: no other worker claims it while this
+        process lives.
         """
-        # Those of before the question: of one that is claimed meanwhile the answer may not know.
+        # Copied before the query: its answer may miss a task that is claimed meanwhile.
         executing = dict(self._executions)
-        self._trust(executing)
-        owned = await background_tasks.owned(self._bench.database.pool, self._me)
+        self._dismiss_old_suspects(executing)
+        owned = await background_tasks.owned(self._context.database.pool, self._worker_id)
         for key, execution in executing.items():
             if key not in owned:
                 execution.interruption.cancel()
         strays = owned - executing.keys() - self._executions.keys()
         for key in strays & self._strays:
-            log.warning("stray_task_let_go", task_id=key.task_id, attempt=key.attempt)
-            await self._abandon(key)
+            log.warning("stray_task_released", task_id=key.task_id, attempt=key.attempt)
+            await self._release_stray(key)
         self._strays = strays
 
-    def _trust(self, executing: Mapping[TaskKey, TaskExecution]) -> None:
-        """A task makes no progress that could be seen: that its process still lives has to do."""
+    def _dismiss_old_suspects(self, executing: Mapping[TaskKey, TaskExecution]) -> None:
+        """A task commits no progress. One whose process still lives after a while counts as harmless."""
         now = asyncio.get_running_loop().time()
         for key, execution in executing.items():
-            if now - execution.since >= self._trusted_after:
-                self._suspicion.dismiss((key.tenant, key.task_id))
+            if now - execution.started_at >= self._trusted_after:
+                self._poison_guard.dismiss((key.tenant, key.task_id))
 
     async def stop(self, grace: float) -> None:
-        """Take nothing new. What may be run again is handed over at once, the rest after a grace."""
-        self._stopping.set()
+        """Take no more tasks. Hand over at once those that may be rerun, the others after `grace`."""
+        self._slots.stop()
         for execution in list(self._executions.values()):
             rerun = execution.claimed.task.effect.may_be_rerun
             execution.interruption.hand_over(now=rerun)
-        try:
-            async with asyncio.timeout(grace):
-                await self._idle.wait()
-                return
-        except TimeoutError:
-            log.warning("giving_up_tasks", tasks=self.executing)
+        if await self._slots.idle_within(grace):
+            return
+        log.warning("tasks_interrupted_at_shutdown", tasks=self.executing)
         for execution in list(self._executions.values()):
             execution.interruption.hand_over(now=True)
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_SECONDS):
-                await self._idle.wait()
-        except TimeoutError:
-            log.error("left_tasks_behind", tasks=self.executing)
+        if not await self._slots.idle_within(STOP_TIMEOUT_SECONDS):
+            log.error("tasks_abandoned_at_shutdown", tasks=self.executing)
 
     @property
     def executing(self) -> int:
         return len(self._executions)
 
-    def _launch(self, claimed: ClaimedTask, group: asyncio.TaskGroup) -> None:
+    def _launch(self, claimed: ClaimedTask) -> None:
         if claimed.taken_over:
             log.warning("task_taken_over", task_id=claimed.task.id, attempt=claimed.task.attempt)
         now = asyncio.get_running_loop().time()
-        execution = TaskExecution(self._bench, claimed, since=now)
-        if self._stopping.is_set():
+        execution = TaskExecution(self._context, claimed, started_at=now)
+        if self._slots.stopping.is_set():
             execution.interruption.hand_over(now=True)
         self._executions[claimed.key] = execution
         telemetry.tasks_executing.inc()
-        task = group.create_task(execution.run())
+        task = self._slots.start(execution.run())
         task.add_done_callback(lambda _: self._ended(claimed.key))
 
     def _ended(self, key: TaskKey) -> None:
         del self._executions[key]
-        self._suspicion.dismiss((key.tenant, key.task_id))
+        self._poison_guard.dismiss((key.tenant, key.task_id))
         telemetry.tasks_executing.dec()
-        self._slot_is_free()
+        self._slots.free()
 
-    def _slot_is_free(self) -> None:
-        self._free += 1
-        if self._free == self._slots:
-            self._idle.set()
-
-    async def _abandon(self, key: TaskKey) -> None:
-        """Nobody knows whether its tool has run."""
-        async with self._bench.database.reading() as connection:
+    async def _release_stray(self, key: TaskKey) -> None:
+        """Release or end a task of which this process can't know whether its tool ran."""
+        async with self._context.database.reading() as connection:
             task = await background_tasks.get(connection, key.tenant, key.task_id)
         if task is not None:
             await TaskExecution(
-                self._bench, ClaimedTask(key.tenant, task, True)
+                self._context, ClaimedTask(key.tenant, task, True)
             ).release_when_stopping()

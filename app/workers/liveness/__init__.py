@@ -1,1 +1,1 @@
-"""What protects against blocked event loops, database outages and runs that kill their worker."""
+"""Protection against blocked event loops, database outages and runs that kill their worker."""

@@ -1,12 +1,11 @@
-"""The pulse: proves a process alive while its event loop is blocked, and not for ever.
+"""The loop watchdog: a thread that writes heartbeats while the event loop is blocked, up to a limit.
 
-A tool or a hook that blocks the loop silences the heartbeat, and would cost the process all of its runs
-though it lives. A thread asks the loop to answer, once per interval. While there is no answer it beats in
-the loop's place, over a connection of its own; a loop that is blocked for longer than its limit is as good
-as dead, and its runs are for others.
+A tool or a hook that blocks the loop stops the heartbeat, and other workers would take over all runs of a
+living process. The thread asks the loop for an answer once per interval. Without one, it writes the
+heartbeat over its own connection. After `blocked_timeout` it stops, and other workers take the runs over.
 
-A blocked loop reads no cancel requests. Once it is blocked for a heartbeat time-out, the thread gives up the
-runs that have one, and another worker ends them.
+A blocked loop reads no cancel requests. After a heartbeat time-out the thread releases the runs that have
+one, and another worker ends them.
 """
 
 import asyncio
@@ -24,10 +23,10 @@ from app.storage.postgres.connect import RawConnection
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
 from app.storage.queue import cancel_requests
 
-THREADS = 1
-"""A question in a row that may stay without an answer: the loop may just be busy."""
+TOLERATED_UNANSWERED = 1
+"""Unanswered requests in a row that don't count as blocked: the loop may just be busy."""
 MAX_LOGGED_FRAMES = 8
-"""Of the place where it is blocked, the innermost."""
+"""Innermost stack frames that a log event shows of a blocked loop."""
 STOP_TIMEOUT_SECONDS = 2.0
 
 log = structlog.get_logger(__name__)
@@ -39,27 +38,27 @@ class LoopWatchdog:
     def __init__(
         self,
         database: Database,
-        me: WorkerId,
+        worker_id: WorkerId,
         *,
         interval: float,
         heartbeat_timeout: float,
         blocked_timeout: float,
     ) -> None:
         self._database = database
-        self._me = me
+        self._worker_id = worker_id
         self._interval = interval
         self._limit = blocked_timeout
         self._release_after = min(heartbeat_timeout, blocked_timeout / 2)
-        """Before the limit in any case: behind it this thread writes nothing more."""
+        """Always before the limit: after it this thread writes nothing more."""
         self._stopping = threading.Event()
         self._unanswered = 0
-        """Counted instead of timed: a process that was frozen as a whole hasn't been blocked."""
+        """A count instead of a time: a process that was frozen as a whole must not seem blocked."""
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        loop, home = asyncio.get_running_loop(), threading.get_ident()
+        loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._thread = threading.Thread(
-            target=self._watch, args=(loop, home), name="pulse", daemon=True
+            target=self._watch, args=(loop, loop_thread), name="loop-watchdog", daemon=True
         )
         self._thread.start()
 
@@ -68,21 +67,21 @@ class LoopWatchdog:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, STOP_TIMEOUT_SECONDS)
 
-    def _watch(self, loop: asyncio.AbstractEventLoop, home: int) -> None:
+    def _watch(self, loop: asyncio.AbstractEventLoop, loop_thread: int) -> None:
         while not self._stopping.wait(self._interval):
-            if not self._ask(loop):
+            if not self._request_answer(loop):
                 return
             if self._is_blocked:
-                log.warning("event_loop_blocked", at=_place(home))
+                log.warning("event_loop_blocked", at=_stack_of(loop_thread))
                 telemetry.loop_blockages.inc()
-                asyncio.run(self._heartbeat_while_blocked(loop, home))
+                asyncio.run(self._heartbeat_while_blocked(loop, loop_thread))
 
-    def _ask(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Have the loop answer once it takes a turn; False when it never will again."""
+    def _request_answer(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Ask the loop to answer in its next iteration; False when it is closed."""
         self._unanswered += 1
         try:
             loop.call_soon_threadsafe(self._answer)
-        except RuntimeError:  # it is closed
+        except RuntimeError:  # the loop is closed
             return False
         return True
 
@@ -91,37 +90,39 @@ class LoopWatchdog:
 
     @property
     def _is_blocked(self) -> bool:
-        return self._unanswered > THREADS and not self._stopping.is_set()
+        return self._unanswered > TOLERATED_UNANSWERED and not self._stopping.is_set()
 
-    async def _heartbeat_while_blocked(self, loop: asyncio.AbstractEventLoop, home: int) -> None:
-        """Beat until the loop is back, within its limit."""
+    async def _heartbeat_while_blocked(
+        self, loop: asyncio.AbstractEventLoop, loop_thread: int
+    ) -> None:
+        """Write heartbeats until the loop answers again, at most for the limit."""
         connection: RawConnection | None = None
-        is_given_up = False
+        is_past_limit = False
         try:
-            while self._is_blocked and self._ask(loop):
+            while self._is_blocked and self._request_answer(loop):
                 blocked = self._unanswered * self._interval
                 if blocked <= self._limit:
-                    connection = await self._beat(
+                    connection = await self._heartbeat(
                         connection, and_release=blocked >= self._release_after
                     )
-                elif not is_given_up:
-                    is_given_up = True
-                    log.error("event_loop_given_up", limit=self._limit, at=_place(home))
+                elif not is_past_limit:
+                    is_past_limit = True
+                    log.error("event_loop_given_up", limit=self._limit, at=_stack_of(loop_thread))
                 await sleep(self._interval)
         finally:
             if connection is not None:
                 connection.terminate()
         log.warning("event_loop_back")
 
-    async def _beat(
+    async def _heartbeat(
         self, connection: "RawConnection | None", *, and_release: bool
     ) -> "RawConnection | None":
-        """The connection to beat over next time; None when that needs a new one."""
+        """Write one heartbeat; returns the connection for the next one, or None if that needs a new one."""
         try:
             async with asyncio.timeout(max(1.0, self._interval)):
                 if connection is None:
                     connection = await self._database.listener()
-                await workers.touch(connection, self._me)
+                await workers.touch(connection, self._worker_id)
                 if and_release:
                     await self._release_cancelled(connection)
         except DATABASE_UNAVAILABLE as error:
@@ -132,9 +133,9 @@ class LoopWatchdog:
         return connection
 
     async def _release_cancelled(self, connection: RawConnection) -> None:
-        """Give up the runs that have a cancel request. A failure of that must not stop the heartbeats."""
+        """Release the runs that have a cancel request. A failure must not stop the heartbeats."""
         try:
-            released = await cancel_requests.release(connection, self._me)
+            released = await cancel_requests.release(connection, self._worker_id)
         except DATABASE_UNAVAILABLE:
             raise
         except Exception:
@@ -144,8 +145,8 @@ class LoopWatchdog:
             log.warning("cancelled_run_released", run_id=key.run_id, attempt=key.attempt)
 
 
-def _place(thread: int) -> list[str]:
-    """Where a thread stands, outermost first."""
+def _stack_of(thread: int) -> list[str]:
+    """A thread's innermost stack frames, outermost first."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001  the one way to see another thread
     stack = traceback.extract_stack(frame)[-MAX_LOGGED_FRAMES:]
     return [f"{one.filename}:{one.lineno} {one.name}" for one in stack]

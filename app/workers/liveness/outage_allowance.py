@@ -1,7 +1,7 @@
-"""Deafness: how long no heartbeat of anybody could be written, as far as this process has noticed.
+"""The outage allowance: seconds to add to the heartbeat time-out of other workers after an outage.
 
-While the database is away all workers are silent, and most of them alive. That time doesn't count when it
-is asked who has been silent for too long, until everybody has had the chance to be heard again.
+In an outage no worker can write a heartbeat, though most of them live. The length of the last outage that
+this process saw is added to the time-out, until each worker has had time for a new heartbeat.
 """
 
 from collections.abc import Callable
@@ -11,24 +11,24 @@ class OutageAllowance:
     def __init__(self, clock: Callable[[], float], *, remembered: float) -> None:
         self._clock = clock
         self._remembered = remembered
-        self._heard_at = clock()
+        self._succeeded_at = clock()
         self._began_at: float | None = None
         self._ended_at: float | None = None
 
     def heartbeat_failed(self) -> None:
-        """A heartbeat of ours couldn't be written."""
+        """This process could not write a heartbeat."""
         if self._began_at is None:
-            self._began_at = self._heard_at
+            self._began_at = self._succeeded_at
         self._ended_at = None
 
     def heartbeat_succeeded(self) -> None:
-        """A heartbeat of ours was written."""
-        self._heard_at = self._clock()
+        """This process wrote a heartbeat."""
+        self._succeeded_at = self._clock()
         if self._began_at is not None and self._ended_at is None:
-            self._ended_at = self._heard_at
+            self._ended_at = self._succeeded_at
 
     def seconds(self) -> float:
-        """What to add to the patience with others."""
+        """Seconds to add to the heartbeat time-out of other workers."""
         now = self._clock()
         if self._began_at is None:
             return 0.0

@@ -1,8 +1,7 @@
-"""Suspicion: what has cost several workers may be what kills them. A process executes one such run or task
-at a time, so that it takes no other one along that is only unlucky.
+"""The poison guard: a process executes at most one run or task that has lost several workers.
 
-Whoever shares a process with what kills it loses it as often, until both are suspicious: from then on they
-don't share one, and only who is to blame comes to the limit.
+Such a suspect may be what kills its workers. A harmless run in the same process is lost as often, until
+both are suspects. From then on they never share a process, so only the guilty one reaches the limit.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -14,18 +13,17 @@ T = TypeVar("T")
 Key: TypeAlias = tuple[Tenant, RunId | TaskId]
 
 MAX_LOSSES = 5
-"""Workers that may be lost over a run without any progress, or over a task, before it is given up."""
+"""Workers that may be lost over a task, or a run without progress, before it fails."""
 SUSPECT_LOSSES = range(3, MAX_LOSSES + 1)
-"""So many lost workers are no coincidence."""
+"""Losses that make a run or task a suspect."""
 
 
 class PoisonGuard:
-    """Of one process."""
+    """The suspect of one process."""
 
     def __init__(self) -> None:
         self._suspect: Key | None = None
-        """What is executed here and has cost several workers; while something is being claimed, it may be
-        that."""
+        """The suspect that is executed here; during a claim also the key that is being claimed."""
 
     async def claim(
         self,
@@ -33,8 +31,7 @@ class PoisonGuard:
         claim: Callable[[Collection[int]], Awaitable[T | None]],
         losses: Callable[[T], int],
     ) -> T | None:
-        """Claim a run or a task, unless it is a second suspect: `claim` is told of which losses it mustn't
-        be."""
+        """Claim a run or a task. While this process has a suspect, `claim` gets the loss counts to skip."""
         has_one = self._suspect is not None
         if not has_one:
             self._suspect = key
@@ -47,6 +44,6 @@ class PoisonGuard:
         return claimed
 
     def dismiss(self, key: Key) -> None:
-        """It has ended here, or is above suspicion by now."""
+        """The run or task has ended here or made progress: it is no suspect any more."""
         if self._suspect == key:
             self._suspect = None

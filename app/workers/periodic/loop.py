@@ -1,4 +1,4 @@
-"""Rounds: what a process does again and again for as long as it lives."""
+"""The loop of a periodic job."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,18 +11,23 @@ log = structlog.get_logger(__name__)
 
 
 async def run_periodically(
-    stopping: asyncio.Event, interval: float, work: Callable[[], Awaitable[object]], *, missed: str
+    stopping: asyncio.Event,
+    interval: float,
+    work: Callable[[], Awaitable[object]],
+    *,
+    failure_event: str,
 ) -> None:
-    """Do some work once a round, until stopped. In an outage it is left out; others tell of that."""
+    """Do `work` once per interval until stopped. An outage skips a turn, and is logged as
+    `failure_event` at debug level only: the heartbeat reports outages."""
     while await wait_for_next(stopping, interval):
         try:
             await work()
         except DATABASE_UNAVAILABLE as error:
-            log.debug(missed, error=type(error).__name__)
+            log.debug(failure_event, error=type(error).__name__)
 
 
 async def wait_for_next(stopping: asyncio.Event, interval: float) -> bool:
-    """Wait until the next one is due; False when the process stops instead."""
+    """Wait for `interval` seconds; False if `stopping` is set before."""
     try:
         async with asyncio.timeout(interval):
             await stopping.wait()

@@ -1,4 +1,4 @@
-"""Remote looks: every process asks remote agents now and then whether they still wait for people."""
+"""Remote polling: asks remote agents whether their tickets are still open. Every process does it."""
 
 import asyncio
 
@@ -15,19 +15,19 @@ log = structlog.get_logger(__name__)
 
 class RemotePolling:
     def __init__(self, ctx: ServiceContext, *, interval: float) -> None:
-        self._desk = ctx
+        self._ctx = ctx
         self._interval = interval
         self._stopping = asyncio.Event()
 
     async def run_once(self) -> int:
-        woken = await poll_remote_tickets(self._desk, BATCH_SIZE)
+        woken = await poll_remote_tickets(self._ctx, BATCH_SIZE)
         if woken:
-            log.info("remotes_moved_on", runs=woken)
+            log.info("remote_polling_done", runs=woken)
         return woken
 
     async def run(self) -> None:
         await run_periodically(
-            self._stopping, self._interval, self.run_once, missed="remotes_not_looked_at"
+            self._stopping, self._interval, self.run_once, failure_event="remote_polling_failed"
         )
 
     def stop(self) -> None:

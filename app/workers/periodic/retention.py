@@ -1,7 +1,7 @@
-"""Retention: what is old takes less room, or none. Every process sees to it; one at a time is at a duty.
+"""Retention: jobs that merge or delete old rows. Every process runs them; a lock per job admits one at a time.
 
-A duty is done in short transactions, one after the other for as long as there is more. Each leaves
-behind all that it has done, so whoever comes next, after a crash too, goes on from there.
+A job works in short transactions, as long as there is more to do. Each commits its progress, so the next
+process continues there, also after a crash.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ DEAD_WORKER_AGE_SECONDS = 3_600.0
 log = structlog.get_logger(__name__)
 
 RetentionJob: TypeAlias = Callable[[Connection], Awaitable[tuple[int, bool]]]
-"""Does one transaction's worth; how many rows that came to, and whether there may be more."""
+"""Does one transaction's work; returns the number of rows, and whether there may be more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionAges:
-    """Seconds after which each kind of thing isn't kept as it was; None: it is kept for ever."""
+    """Seconds after which each kind of row is merged or deleted; None keeps it for ever."""
 
     deltas: float = 3_600.0
     events: float | None = None
@@ -49,34 +49,34 @@ class Retention:
         self._database = database
         self._interval = interval
         self._stopping = asyncio.Event()
-        self._duties: dict[str, RetentionJob] = dict(_duties(ages))
+        self._jobs: dict[str, RetentionJob] = dict(_jobs(ages))
 
     async def run_once(self) -> dict[str, int]:
-        """Do every duty until nothing is left of it; how many rows each came to here.
+        """Run every job until it has nothing left; returns each job's number of rows.
 
-        One that breaks is told of and tried again the next time: neither the others nor the process
-        that executes runs shall end by it.
+        A job that fails is logged and tried again next time: it must not end the other jobs, nor the
+        process, which executes runs.
         """
         rows = {}
-        for duty in self._duties:
+        for job in self._jobs:
             try:
-                rows[duty] = await self._do(duty)
+                rows[job] = await self._run_job(job)
             except DATABASE_UNAVAILABLE:
                 raise
             except Exception:
-                telemetry.retention_failures.labels(duty=duty).inc()
-                log.exception("duty_broke", duty=duty)
+                telemetry.retention_failures.labels(duty=job).inc()
+                log.exception("retention_job_failed", job=job)
         return rows
 
-    async def _do(self, duty: str) -> int:
+    async def _run_job(self, job: str) -> int:
         rows, is_more = 0, True
         while is_more and not self._stopping.is_set():
             async with self._database.transaction() as connection:
-                if not await retention.try_lock(connection, duty):
+                if not await retention.try_lock(connection, job):
                     break
-                count, is_more = await self._duties[duty](connection)
+                count, is_more = await self._jobs[job](connection)
             rows += count
-            telemetry.retention_rows.labels(duty=duty).inc(count)
+            telemetry.retention_rows.labels(duty=job).inc(count)
             await yield_to_loop()
         return rows
 
@@ -85,17 +85,17 @@ class Retention:
             try:
                 rows = await self.run_once()
             except DATABASE_UNAVAILABLE as error:
-                log.warning("retention_missed", error=type(error).__name__)
+                log.warning("retention_failed", error=type(error).__name__)
             else:
                 if any(rows.values()):
-                    log.info("kept", **{duty: count for duty, count in rows.items() if count})
+                    log.info("retention_done", **{job: n for job, n in rows.items() if n})
 
     def stop(self) -> None:
         self._stopping.set()
 
 
-def _duties(ages: RetentionAges) -> list[tuple[str, RetentionJob]]:
-    """All that there is to do, by its name; what is kept for ever needs no doing."""
+def _jobs(ages: RetentionAges) -> list[tuple[str, RetentionJob]]:
+    """The retention jobs by name; those with age None are left out."""
     along_runs: list[tuple[str, float | None, _OnRuns]] = [
         ("merge_deltas", ages.deltas, _merge_deltas),
         ("prune_events", ages.events, retention.prune_events),
@@ -120,7 +120,7 @@ _ByAge: TypeAlias = Callable[[Connection, float, int], Awaitable[int]]
 
 
 def _along_runs(name: str, age: float, do: _OnRuns) -> RetentionJob:
-    async def duty(connection: Connection) -> tuple[int, bool]:
+    async def job(connection: Connection) -> tuple[int, bool]:
         finished = await retention.next_finished(
             connection, name, older_than=age, limit=RUNS_PER_BATCH
         )
@@ -130,15 +130,15 @@ def _along_runs(name: str, age: float, do: _OnRuns) -> RetentionJob:
         await retention.save_cursor(connection, name, finished[-1])
         return rows, len(finished) == RUNS_PER_BATCH
 
-    return duty
+    return job
 
 
 def _by_age(age: float, do: _ByAge) -> RetentionJob:
-    async def duty(connection: Connection) -> tuple[int, bool]:
+    async def job(connection: Connection) -> tuple[int, bool]:
         rows = await do(connection, age, ROWS_PER_BATCH)
         return rows, rows >= ROWS_PER_BATCH
 
-    return duty
+    return job
 
 
 async def _merge_deltas(connection: Connection, finished: Sequence[FinishedRun]) -> int:

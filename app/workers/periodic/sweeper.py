@@ -1,4 +1,7 @@
-"""The sweeper: wakes what ought to be moving and isn't. Every process has one; one at a time works."""
+"""The sweeper enqueues runs, tasks and follow-ups that lost their delivery or their worker.
+
+Every process has one; an advisory lock lets one at a time work.
+"""
 
 import asyncio
 
@@ -15,8 +18,8 @@ from app.workers.periodic.loop import run_periodically
 
 BATCH_SIZE = 100
 FOLLOWUP_GRACE_SECONDS = 5.0
-"""Errands are in the queue's care, which gives them to somebody else once their taker counts as dead; this
-is for lost ones. One that only has to wait for its turn is done twice, and that is all."""
+"""Seconds before a follow-up that is still due counts as lost. pgqueuer redelivers the job of a dead worker
+itself. A follow-up that only waits for its turn may run twice, which is harmless."""
 
 log = structlog.get_logger(__name__)
 
@@ -32,21 +35,21 @@ class Sweeper:
         outage_allowance: OutageAllowance,
     ) -> None:
         self._database = database
-        self._roster = registry
+        self._registry = registry
         self._interval = interval
         self._heartbeat_timeout = heartbeat_timeout
-        self._deafness = outage_allowance
+        self._outage_allowance = outage_allowance
         self._stopping = asyncio.Event()
 
     async def run_once(self) -> int:
-        """Enqueue every run and task that has lost its worker, its delivery or its reason to wait."""
-        patience = self._heartbeat_timeout + self._deafness.seconds()
+        """Enqueue runs and tasks without worker or delivery, runs that can resume, and lost follow-ups."""
+        timeout = self._heartbeat_timeout + self._outage_allowance.seconds()
         async with self._database.transaction() as connection:
             if not await runs.may_sweep(connection):
                 return 0
             found = await runs.without_owner(
                 connection,
-                heartbeat_timeout=patience,
+                heartbeat_timeout=timeout,
                 grace=2 * self._interval,
                 limit=BATCH_SIZE,
             )
@@ -61,13 +64,13 @@ class Sweeper:
                 connection, grace=2 * self._interval, limit=BATCH_SIZE
             )
             found += await runs.waiting_for_version(
-                connection, self._roster.known_versions(), BATCH_SIZE
+                connection, self._registry.known_versions(), BATCH_SIZE
             )
             for key in found:
                 await deliveries.enqueue(connection, key)
             to_cancel = await cancel_requests.unattended(
                 connection,
-                heartbeat_timeout=patience,
+                heartbeat_timeout=timeout,
                 grace=2 * self._interval,
                 limit=BATCH_SIZE,
             )
@@ -75,7 +78,7 @@ class Sweeper:
                 await deliveries.enqueue(connection, key, is_cancel=True)
             lost = await background_tasks.without_owner(
                 connection,
-                heartbeat_timeout=patience,
+                heartbeat_timeout=timeout,
                 grace=2 * self._interval,
                 limit=BATCH_SIZE,
             )
@@ -83,20 +86,22 @@ class Sweeper:
                 await deliveries.enqueue_task(connection, task)
             followups: list[Followup] = []
             followups += await lost_followups.of_children(
-                connection, grace=min(FOLLOWUP_GRACE_SECONDS, patience), limit=BATCH_SIZE
+                connection, grace=min(FOLLOWUP_GRACE_SECONDS, timeout), limit=BATCH_SIZE
             )
             followups += await run_ends.overdue(
-                connection, grace=min(FOLLOWUP_GRACE_SECONDS, patience), limit=BATCH_SIZE
+                connection, grace=min(FOLLOWUP_GRACE_SECONDS, timeout), limit=BATCH_SIZE
             )
             for followup in followups:
                 await deliveries.enqueue_followup(connection, followup, is_found=True)
         keys = {*found, *to_cancel}
         if keys or lost or followups:
-            log.info("swept", runs=len(keys), tasks=len(lost), followups=len(followups))
+            log.info("sweep_done", runs=len(keys), tasks=len(lost), followups=len(followups))
         return len(keys) + len(lost) + len(followups)
 
     async def run(self) -> None:
-        await run_periodically(self._stopping, self._interval, self.run_once, missed="sweep_missed")
+        await run_periodically(
+            self._stopping, self._interval, self.run_once, failure_event="sweep_failed"
+        )
 
     def stop(self) -> None:
         self._stopping.set()

@@ -1,4 +1,4 @@
-"""Deadlines: every process looks at the clock now and then, for tickets that nobody answers."""
+"""Ticket expiry: expires tickets whose time is over and sends reminders. Every process does it."""
 
 import asyncio
 
@@ -15,19 +15,19 @@ log = structlog.get_logger(__name__)
 
 class TicketExpiry:
     def __init__(self, ctx: ServiceContext, *, interval: float) -> None:
-        self._desk = ctx
+        self._ctx = ctx
         self._interval = interval
         self._stopping = asyncio.Event()
 
     async def run_once(self) -> ExpiryCounts:
-        seen = await expire_due(self._desk, BATCH_SIZE)
-        if seen != ExpiryCounts():
-            log.info("deadlines", expired=seen.expired, reminded=seen.reminded)
-        return seen
+        counts = await expire_due(self._ctx, BATCH_SIZE)
+        if counts != ExpiryCounts():
+            log.info("ticket_expiry_done", expired=counts.expired, reminded=counts.reminded)
+        return counts
 
     async def run(self) -> None:
         await run_periodically(
-            self._stopping, self._interval, self.run_once, missed="deadlines_missed"
+            self._stopping, self._interval, self.run_once, failure_event="ticket_expiry_failed"
         )
 
     def stop(self) -> None:

@@ -1,0 +1,22 @@
+"""A claimed run: what a worker begins an execution with."""
+
+from dataclasses import dataclass, field
+
+from app.domain.json_values import JsonObject
+from app.domain.runs.runs import RunRecord, RunStatus
+from app.domain.threads.messages import LoggedMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedRun:
+    """A run that this worker owns, under the record's attempt."""
+
+    record: RunRecord
+    next_seq: int
+    """The number of the next message in the thread's log."""
+    previous_state: RunStatus
+    log: tuple[LoggedMessage, ...] | None = None
+    """The whole message log, if it is known without a query."""
+    is_announced: bool = False
+    """`run_start` was emitted with the claim."""
+    thread_state: JsonObject = field(default_factory=dict)
