@@ -72,10 +72,10 @@ tasks_executing = Gauge(
     "holdfast_tasks_executing", "Background tasks that this process executes now."
 )
 followups_failed = Counter(
-    "holdfast_errands_failed_total", "Tries of errands between runs that failed.", ["errand"]
+    "holdfast_followups_failed_total", "Failed tries of follow-ups.", ["followup"]
 )
 followups_given_up = Counter(
-    "holdfast_errands_given_up_total", "Errands between runs that were given up.", ["errand"]
+    "holdfast_followups_given_up_total", "Follow-ups that were given up.", ["followup"]
 )
 summaries = Counter(
     "holdfast_summaries_total", "Summaries of old messages, by what came of them.", ["outcome"]

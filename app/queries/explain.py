@@ -62,8 +62,8 @@ class ReasonCode(StrEnum):
     AGENT_VERSION_UNAVAILABLE = "agent_version_unavailable"
     PAUSED = "paused"
     CANCEL_REQUESTED = "cancel_requested"
-    ERRAND_FAILING = "errand_failing"
-    ERRAND_GIVEN_UP = "errand_given_up"
+    FOLLOWUP_FAILING = "followup_failing"
+    FOLLOWUP_GIVEN_UP = "followup_given_up"
     DONE = "done"
 
 
@@ -232,9 +232,9 @@ def _undone(facts: _Facts) -> Iterator[ExplainReason]:
     """What fails on the run's behalf, whether it goes on meanwhile or has ended."""
     for failed in facts.followups:
         if failed.given_up_at is None:
-            yield ExplainReason(ReasonCode.ERRAND_FAILING, is_failing(failed))
+            yield ExplainReason(ReasonCode.FOLLOWUP_FAILING, is_failing(failed))
         else:
-            yield ExplainReason(ReasonCode.ERRAND_GIVEN_UP, was_given_up(failed))
+            yield ExplainReason(ReasonCode.FOLLOWUP_GIVEN_UP, was_given_up(failed))
 
 
 def _how_paused(run: RunRecord, pause: PauseRequest) -> str:

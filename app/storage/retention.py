@@ -27,9 +27,9 @@ DELTAS_PER_BATCH = 5_000
 _LOCKS = 0x4B656570  # "Keep": the first half of each duty's lock
 
 
-async def try_lock(connection: Connection, duty: str) -> bool:
+async def try_lock(connection: Connection, job: str) -> bool:
     """At most one process is at a duty; the others have their turn when its transaction ends."""
-    lock = func.pg_try_advisory_xact_lock(literal(_LOCKS), func.hashtext(duty))
+    lock = func.pg_try_advisory_xact_lock(literal(_LOCKS), func.hashtext(job))
     return bool((await connection.execute(select(lock))).scalar_one())
 
 
@@ -71,12 +71,12 @@ _events_to = func.coalesce(
 
 
 async def next_finished(
-    connection: Connection, duty: str, *, older_than: float, limit: int
+    connection: Connection, job: str, *, older_than: float, limit: int
 ) -> list[FinishedRun]:
     """The next runs of a duty, of those that ended so many seconds ago, in the order of their ends."""
     done_before = (
         select(retention.c.finished_at, retention.c.tenant, retention.c.run_id)
-        .where(retention.c.duty == duty)
+        .where(retention.c.job == job)
         .with_for_update()
     )
     place = (await connection.execute(done_before)).one_or_none()
@@ -114,12 +114,12 @@ async def next_finished(
     ]
 
 
-async def save_cursor(connection: Connection, duty: str, run: FinishedRun) -> None:
+async def save_cursor(connection: Connection, job: str, run: FinishedRun) -> None:
     """Go on behind this run the next time."""
     place = {"finished_at": run.finished_at, "tenant": run.tenant, "run_id": run.id}
-    statement = insert(retention).values(duty=duty, **place)
+    statement = insert(retention).values(job=job, **place)
     await connection.execute(
-        statement.on_conflict_do_update(index_elements=["duty"], set_=place),
+        statement.on_conflict_do_update(index_elements=["job"], set_=place),
     )
 
 

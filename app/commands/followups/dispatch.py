@@ -60,7 +60,7 @@ async def run_followup(
         raise
     except Exception as error:
         telemetry.followups_failed.labels(followup.name).inc()
-        log.exception("errand_failed", **_ids(followup), tries=tries)
+        log.exception("followup_failed", **_ids(followup), tries=tries)
         return await _has_failed(ctx, followup, tries, error, is_noted=asked.is_late)
     if failure is not None or asked.is_late:
         async with ctx.database.transaction() as connection:
@@ -106,16 +106,16 @@ async def _give_up(ctx: ServiceContext, followup: Followup, tries: int) -> Retry
         raise
     except Exception:
         # Somebody would wait for ever: this isn't given up.
-        log.exception("errand_not_given_up", **_ids(followup), tries=tries)
+        log.exception("followup_not_given_up", **_ids(followup), tries=tries)
         return RetryAfter(LONGEST_PAUSE)
     telemetry.followups_given_up.labels(followup.name).inc()
-    log.error("errand_given_up", **_ids(followup), tries=tries)
+    log.error("followup_given_up", **_ids(followup), tries=tries)
     return None
 
 
 def _ids(followup: Followup) -> dict[str, str]:
     return {
-        "errand": followup.name,
+        "followup": followup.name,
         "tenant": followup.tenant,
         "run_id": followup.on_behalf_of,
         "about_run_id": followup.about,

@@ -40,7 +40,7 @@ from app.storage.runs.runs import RunKey
 
 ENTRYPOINT = "run"
 TASK_ENTRYPOINT = "task"
-FOLLOWUP_ENTRYPOINT = "errand"
+FOLLOWUP_ENTRYPOINT = "followup"
 SIGNAL_ENTRYPOINT = "signal"
 _DUE_AT = "due_at"
 _SETTINGS = DBSettings(db_schema="pgq")

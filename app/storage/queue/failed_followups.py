@@ -19,13 +19,13 @@ from app.domain.ids import RunId, Tenant
 from app.domain.json_values import storable_text
 from app.storage.codec import Row
 from app.storage.postgres.database import Connection
-from app.storage.tables import failed_errands as table
+from app.storage.tables import failed_followups as table
 
 _NOTE = text("""
-INSERT INTO failed_errands (tenant, name, about, on_behalf_of, error, next_at)
+INSERT INTO failed_followups (tenant, name, about, on_behalf_of, error, next_at)
 SELECT r.tenant, :name, CAST(:about AS uuid), r.id, :error, now() + CAST(:pause AS interval)
 FROM runs r WHERE r.tenant = :tenant AND r.id = CAST(:on_behalf_of AS uuid)
-ON CONFLICT (tenant, name, about) DO UPDATE SET tries = failed_errands.tries + 1,
+ON CONFLICT (tenant, name, about) DO UPDATE SET tries = failed_followups.tries + 1,
     error = excluded.error, failed_at = now(), next_at = excluded.next_at
 RETURNING *
 """)
@@ -51,7 +51,7 @@ async def of_followup(
         .mappings()
         .one_or_none()
     )
-    return None if row is None else (_failed_errand_of(row), max(0.0, float(row["wait"])))
+    return None if row is None else (_failed_followup_of(row), max(0.0, float(row["wait"])))
 
 
 async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[FailedFollowup]:
@@ -61,7 +61,7 @@ async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[
         .where(table.c.tenant == tenant, table.c.on_behalf_of == run_id)
         .order_by(table.c.failed_at, table.c.name, table.c.about)
     )
-    return [_failed_errand_of(row) for row in (await connection.execute(statement)).mappings()]
+    return [_failed_followup_of(row) for row in (await connection.execute(statement)).mappings()]
 
 
 async def note(
@@ -77,7 +77,7 @@ async def note(
         "pause": timedelta(seconds=pause),
     }
     row = (await connection.execute(_NOTE, values)).mappings().one_or_none()
-    return None if row is None else _failed_errand_of(row)
+    return None if row is None else _failed_followup_of(row)
 
 
 async def give_up(connection: Connection, followup: Followup, at: datetime) -> None:
@@ -99,16 +99,16 @@ def _is(followup: Followup) -> ColumnElement[bool]:
     )
 
 
-def _failed_errand_of(row: Row) -> FailedFollowup:
+def _failed_followup_of(row: Row) -> FailedFollowup:
     return FailedFollowup(
-        followup=_errand_of(row),
+        followup=_followup_of(row),
         tries=row["tries"],
         next_at=row["next_at"],
         given_up_at=row["given_up_at"],
     )
 
 
-def _errand_of(row: Row) -> Followup:
+def _followup_of(row: Row) -> Followup:
     tenant, about = Tenant(row["tenant"]), RunId(str(row["about"]))
     if row["name"] == ABORT_REMOTE:
         return AbortRemote(tenant=tenant, run_id=about)
