@@ -72,7 +72,7 @@ class _InTransaction:
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
         transaction = self.transaction
         answer = await single.save(
-            transaction.connection, checkpoint, at=transaction.now, believed=_IDLE
+            transaction.connection, checkpoint, at=transaction.now, expected=_IDLE
         )
         if not isinstance(answer, CheckpointSaved):
             raise RuntimeError(f"run {checkpoint.run_id} changed under its lock")
