@@ -216,7 +216,7 @@ async def _gap(pool: RawPool, scope: StreamScope, stretch: EventPage, after: int
     if scope.run_id is None:
         oldest = stretch.pruned_to + 1
         return _Gap(f"Events up to {stretch.pruned_to} were old and have been removed.", oldest)
-    if not stretch.events or await event_log.has_its_beginning(
+    if not stretch.events or await event_log.has_run_created(
         pool, scope.tenant, scope.thread_id, scope.run_id, stretch.events[0].seq
     ):
         return None

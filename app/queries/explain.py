@@ -147,7 +147,7 @@ async def explain(ctx: ServiceContext, principal: Principal, run_id: RunId) -> E
     """Why the run is where it is."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.transaction() as connection:
-        await runs.see_one_instant(connection)
+        await runs.use_one_snapshot(connection)
         record = await runs.get(connection, principal.tenant, run_id)
         if record is None:
             raise run_not_found(run_id)

@@ -138,7 +138,7 @@ async def read_snapshot(ctx: ServiceContext, principal: Principal, run_id: RunId
     """The run, its part of the log, and the event from which to go on following."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.transaction() as connection:
-        await runs.see_one_instant(connection)
+        await runs.use_one_snapshot(connection)
         record = await runs.get(connection, principal.tenant, run_id)
         if record is None:
             raise run_not_found(run_id)

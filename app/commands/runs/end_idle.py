@@ -37,7 +37,7 @@ async def end_idle(
     idle = IdleRun(
         record=record,
         next_seq=thread.next_message_seq,
-        last_words=await messages.last_words(connection, record),
+        last_words=await messages.last_assistant_text(connection, record),
         thread_state=await threads.state(connection, tenant, record.thread_id),
         clock=_At(transaction.now),
         calls=await tool_calls.of_run(connection, tenant, record.id),

@@ -1,4 +1,4 @@
-"""The line in front of a thread: in which order its runs have it, which its lock keeps."""
+"""The queue of a thread: created runs that aren't admitted yet. The thread's lock orders them."""
 
 from sqlalchemy import ColumnElement, and_, func, select, update
 
@@ -8,15 +8,15 @@ from app.storage.postgres.database import Connection
 from app.storage.runs.runs import RunKey
 from app.storage.tables import runs
 
-PLACE = func.coalesce(runs.c.place, runs.c.events_from)
-"""Where a run stands on its thread: behind every run with a lesser place.
+QUEUE_POSITION = func.coalesce(runs.c.place, runs.c.events_from)
+"""The position of a run in its thread's queue; lower is earlier.
 
-As its first event was numbered, which the thread's lock orders (clocks may disagree), unless it was given
-another run's place.
+It is the number of the run's first event, which the thread's lock orders, because clocks may differ.
+`place` overrides it once the queue was reordered.
 """
 
 
-def _in_line(tenant: Tenant, thread_id: ThreadId) -> ColumnElement[bool]:
+def _is_queued(tenant: Tenant, thread_id: ThreadId) -> ColumnElement[bool]:
     return and_(
         runs.c.tenant == tenant,
         runs.c.thread_id == thread_id,
@@ -28,26 +28,28 @@ def _in_line(tenant: Tenant, thread_id: ThreadId) -> ColumnElement[bool]:
 async def queued_runs(
     connection: Connection, tenant: Tenant, thread_id: ThreadId
 ) -> list[tuple[RunId, int]]:
-    """The runs that queue for a thread, with their places, in order; the caller holds its lock."""
+    """The queued runs of a thread with their positions, in order. The caller holds the thread's lock."""
     statement = (
-        select(runs.c.id, PLACE.label("place")).where(_in_line(tenant, thread_id)).order_by(PLACE)
+        select(runs.c.id, QUEUE_POSITION.label("place"))
+        .where(_is_queued(tenant, thread_id))
+        .order_by(QUEUE_POSITION)
     )
     return [(RunId(row.id), row.place) for row in await connection.execute(statement)]
 
 
 async def set_position(connection: Connection, tenant: Tenant, run_id: RunId, place: int) -> None:
-    """Stand elsewhere in line; the caller holds the thread's lock, and gives each place once."""
+    """Set a run's queue position. The caller holds the thread's lock and uses each position once."""
     await connection.execute(
         update(runs).where(runs.c.tenant == tenant, runs.c.id == run_id).values(place=place)
     )
 
 
 async def next_queued(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> RunKey | None:
-    """The run that is the first in line for a thread; the caller holds the thread's lock."""
+    """The first queued run of a thread. The caller holds the thread's lock."""
     statement = (
         select(runs.c.id, runs.c.attempt)
-        .where(_in_line(tenant, thread_id))
-        .order_by(PLACE)
+        .where(_is_queued(tenant, thread_id))
+        .order_by(QUEUE_POSITION)
         .limit(1)
     )
     row = (await connection.execute(statement)).one_or_none()
@@ -55,9 +57,9 @@ async def next_queued(connection: Connection, tenant: Tenant, thread_id: ThreadI
 
 
 async def mark_admitted(connection: Connection, key: RunKey) -> bool:
-    """Let a queued run occupy its thread; the unique index refuses a second one.
+    """Let a queued run occupy its thread. A unique index refuses a second one.
 
-    False when the run is paused: it occupies the thread, and isn't executed before it is resumed.
+    False if the run is paused: it occupies the thread, but isn't executed before it is resumed.
     """
     statement = (
         update(runs)
@@ -71,8 +73,10 @@ async def mark_admitted(connection: Connection, key: RunKey) -> bool:
 async def lock_unfinished(
     connection: Connection, tenant: Tenant, thread_id: ThreadId
 ) -> list[RunId]:
-    """The runs of a thread that haven't ended, in the order of their places, locked until the commit; the
-    caller holds the thread's lock."""
+    """The runs of a thread that aren't done, in queue order, locked until commit.
+
+    The caller holds the thread's lock.
+    """
     statement = (
         select(runs.c.id)
         .where(
@@ -80,7 +84,7 @@ async def lock_unfinished(
             runs.c.thread_id == thread_id,
             runs.c.status != RunStatus.DONE.value,
         )
-        .order_by(PLACE)
+        .order_by(QUEUE_POSITION)
         .with_for_update(key_share=True)
     )
     return [RunId(id) for id in await connection.scalars(statement)]

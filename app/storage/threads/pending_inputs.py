@@ -1,6 +1,6 @@
-"""What clients have sent to a thread: found, listed, changed where it still waits, and forgotten.
+"""Inputs that clients have sent: found, listed, changed while pending, and removed.
 
-Whoever changes something holds the thread's lock, as does every run that takes something.
+A transaction that changes or consumes an input holds the thread's lock.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from app.domain.threads.messages import Visibility, message_to_json
 from app.storage.codec import Row, queued_message_of
 from app.storage.page_rows import page_rows
 from app.storage.postgres.database import Connection
-from app.storage.runs.thread_queue import PLACE
+from app.storage.runs.thread_queue import QUEUE_POSITION
 from app.storage.tables import inputs
 from app.storage.tables import runs as run_table
 
@@ -26,7 +26,7 @@ from app.storage.tables import runs as run_table
 async def find(
     connection: Connection, tenant: Tenant, thread_id: ThreadId, input_id: InputId
 ) -> Input | None:
-    """What a client has sent to a thread. Under the thread's lock nobody takes it meanwhile."""
+    """An input that a client has sent. Under the thread's lock no run consumes it meanwhile."""
     statement = select(inputs).where(
         inputs.c.tenant == tenant,
         inputs.c.thread_id == thread_id,
@@ -46,7 +46,7 @@ async def page(
     after: tuple[datetime, InputId] | None,
     limit: int,
 ) -> Slice[Input]:
-    """What clients have sent to a thread and waits no more, oldest first, behind a place in that order."""
+    """Consumed or retracted inputs of a thread, oldest first, behind the cursor."""
     statement = select(inputs).where(
         inputs.c.tenant == tenant,
         inputs.c.thread_id == thread_id,
@@ -61,13 +61,13 @@ async def page(
 
 
 async def pending(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> list[Input]:
-    """All that `waiting_page` lists, each message without its content, which may be large."""
+    """All inputs that `waiting_page` lists, without the contents, which may be large."""
     without_content = func.jsonb_set(
         inputs.c.message, cast(["content"], ARRAY(Text)), cast([], JSONB), type_=JSONB
     )
     others = [column for column in inputs.c if column.name != "message"]
     statement = _waiting(tenant, thread_id, *others, without_content.label("message"))
-    rows = await connection.execute(statement.order_by(PLACE, inputs.c.position))
+    rows = await connection.execute(statement.order_by(QUEUE_POSITION, inputs.c.position))
     return [_placed(row) for row in rows.mappings()]
 
 
@@ -79,9 +79,13 @@ async def waiting_page(
     after: tuple[int, int],
     limit: int,
 ) -> Slice[Input]:
-    """What clients have sent to a thread and no run has taken, in the order in which it will be read:
-    by the places of the runs, and for each run by its own positions."""
-    statement = _waiting(tenant, thread_id, inputs).where(tuple_(PLACE, inputs.c.position) > after)
+    """Pending inputs of a thread in the order in which runs will read them.
+
+    That is by the queue position of the run, then by the input's position within the run.
+    """
+    statement = _waiting(tenant, thread_id, inputs).where(
+        tuple_(QUEUE_POSITION, inputs.c.position) > after
+    )
     return await page_rows(
         connection, statement, _placed, by=("place", "position"), descending=False, limit=limit
     )
@@ -90,7 +94,7 @@ async def waiting_page(
 def _waiting(tenant: Tenant, thread_id: ThreadId, *columns: Any) -> Select[Any]:
     its_run = (run_table.c.tenant == inputs.c.tenant) & (run_table.c.id == inputs.c.run_id)
     return (
-        select(*columns, PLACE.label("place"))
+        select(*columns, QUEUE_POSITION.label("place"))
         .join_from(inputs, run_table, its_run)
         .where(
             inputs.c.tenant == tenant,
@@ -115,7 +119,7 @@ async def move(connection: Connection, tenant: Tenant, moved: Input) -> None:
 
 
 _is_from_outside = inputs.c.message["visibility"].astext.is_distinct_from(Visibility.INTERNAL.value)
-"""What a run is told by its own tasks is nobody's to take back."""
+"""Reports of a run's own tasks are internal: clients can neither list nor change them."""
 
 
 def _input_of(row: Row) -> Input:
@@ -142,8 +146,7 @@ async def rewrite(connection: Connection, tenant: Tenant, changed: Input) -> Non
 
 
 async def remove(connection: Connection, tenant: Tenant, run_id: RunId, input_id: InputId) -> None:
-    """Forget a message that waits for a run, also for whatever runs in its place later; the caller holds
-    the run's lock."""
+    """Delete a pending input, so that a retry doesn't get it either. The caller holds the run's lock."""
     await connection.execute(
         delete(inputs).where(inputs.c.tenant == tenant, inputs.c.id == input_id)
     )

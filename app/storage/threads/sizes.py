@@ -1,4 +1,4 @@
-"""How much a thread takes: rows and bytes of each table that holds a part of it, and what merging saves."""
+"""The size of a thread: rows and bytes in each table, and what merging deltas has saved."""
 
 from sqlalchemy import text
 
@@ -34,7 +34,7 @@ _PARTS = {
     "rules": _OF_ITS_RULES,
     "events": _OF_THREAD,
 }
-# Of each row that is gone, what it had beside its text: its header, its keys and its type.
+# A merged row saved its header, keys and type; its text is in the row that is left.
 _SAVED = """
 SELECT coalesce(sum(seq - from_seq), 0) AS rows, coalesce(sum((seq - from_seq) * (
     pg_column_size(t.*) - pg_column_size(t.body) - coalesce(pg_column_size(t.from_seq), 0)
@@ -44,7 +44,7 @@ FROM events t WHERE t.from_seq IS NOT NULL AND
 
 
 async def of_thread(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> ThreadSize:
-    """Of every table, also those in which the thread has nothing."""
+    """The size in every table, also where the thread has no rows."""
     names = {"tenant": tenant, "thread": thread_id}
     tables = []
     for table, condition in _PARTS.items():
