@@ -71,7 +71,7 @@ async def read_ticket(ctx: ServiceContext, principal: Principal, key: TicketKey)
             visibility=Visibility.ALL,
             limit=LAST_MESSAGES,
         )
-        alike = await listing.decided_alike(connection, tenant, found, MAX_SIMILAR)
+        alike = await listing.decided_for_same_tool(connection, tenant, found, MAX_SIMILAR)
         at_work = active_agent(await threads.state(connection, tenant, found.thread_id))
     version = run.agent_version
     if at_work is not None and at_work[0] == found.agent_id:
