@@ -29,7 +29,8 @@ WITH wanted AS (
     ORDER BY t.tenant, t.id
     FOR NO KEY UPDATE OF t
 ), run AS (
-    SELECT w.i, r.owner, r.unread_inputs, r.open_tasks, r.pause_requested_at, coalesce(thread.state, '{}') AS thread_state
+    SELECT w.i, r.owner, r.unread_inputs, r.open_tasks, r.pause_requested_at,
+        coalesce(thread.state, '{}') AS thread_state
     FROM wanted w JOIN thread ON thread.i = w.i
     JOIN runs r ON r.tenant = w.tenant AND r.id = w.run_id
     WHERE r.attempt = w.attempt AND r.status = 'running'

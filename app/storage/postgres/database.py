@@ -1,4 +1,4 @@
-"""The database of a process: one engine for statements, one raw pool for the pool ones."""
+"""The database of a process: an engine for most statements, an asyncpg pool for the hot ones."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
