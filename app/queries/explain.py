@@ -61,8 +61,8 @@ class ReasonCode(StrEnum):
     AGENT_VERSION_UNAVAILABLE = "agent_version_unavailable"
     PAUSED = "paused"
     CANCEL_REQUESTED = "cancel_requested"
-    ERRAND_FAILING = "errand_failing"
-    ERRAND_GIVEN_UP = "errand_given_up"
+    FOLLOWUP_FAILING = "followup_failing"
+    FOLLOWUP_GIVEN_UP = "followup_given_up"
     DONE = "done"
 
 
@@ -146,7 +146,7 @@ async def explain(ctx: ServiceContext, principal: Principal, run_id: RunId) -> E
     """Explain the status of one run."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.transaction() as connection:
-        await runs.see_one_instant(connection)
+        await runs.use_one_snapshot(connection)
         record = await runs.get(connection, principal.tenant, run_id)
         if record is None:
             raise run_not_found(run_id)
@@ -231,9 +231,9 @@ def _failed_followups(facts: _Facts) -> Iterator[ExplainReason]:
     """The run's failed follow-ups, also after its end."""
     for failed in facts.followups:
         if failed.given_up_at is None:
-            yield ExplainReason(ReasonCode.ERRAND_FAILING, is_failing(failed))
+            yield ExplainReason(ReasonCode.FOLLOWUP_FAILING, is_failing(failed))
         else:
-            yield ExplainReason(ReasonCode.ERRAND_GIVEN_UP, was_given_up(failed))
+            yield ExplainReason(ReasonCode.FOLLOWUP_GIVEN_UP, was_given_up(failed))
 
 
 def _pause_text(run: RunRecord, pause: PauseRequest) -> str:

@@ -71,7 +71,7 @@ async def read_ticket(ctx: ServiceContext, principal: Principal, key: TicketKey)
             visibility=Visibility.ALL,
             limit=LAST_MESSAGES,
         )
-        alike = await listing.decided_alike(connection, tenant, found, MAX_SIMILAR)
+        alike = await listing.decided_for_same_tool(connection, tenant, found, MAX_SIMILAR)
         active = active_agent(await threads.state(connection, tenant, found.thread_id))
     version = run.agent_version
     if active is not None and active[0] == found.agent_id:

@@ -140,7 +140,7 @@ async def read_snapshot(ctx: ServiceContext, principal: Principal, run_id: RunId
     """Read a run, its messages, its partial message and the event id to follow from, in one snapshot."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.transaction() as connection:
-        await runs.see_one_instant(connection)
+        await runs.use_one_snapshot(connection)
         record = await runs.get(connection, principal.tenant, run_id)
         if record is None:
             raise run_not_found(run_id)

@@ -1,4 +1,4 @@
-"""Agent specs: every version that was ever used, so that a waiting run finds its own again."""
+"""Agent specs: every version that was used, so that a waiting run finds its own version."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from app.storage.tables import agents
 
 
 async def publish_specs(connection: Connection, tenant: Tenant, specs: Sequence[AgentSpec]) -> None:
-    """Keep these versions; ones that are known stay as they are."""
+    """Insert these versions. Existing ones stay unchanged."""
     if specs:
         await connection.execute(
             insert(agents)
@@ -35,7 +35,7 @@ async def publish_specs(connection: Connection, tenant: Tenant, specs: Sequence[
 async def find(
     connection: Connection, tenant: Tenant, agent_id: AgentId, version: AgentVersion
 ) -> AgentSpec | None:
-    """One exact version that the tenant may see."""
+    """One version of an agent that the tenant may use."""
     statement = select(agents.c.spec).where(
         agents.c.tenant.in_((tenant, ALL_TENANTS)),
         agents.c.id == agent_id,

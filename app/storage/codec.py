@@ -1,4 +1,4 @@
-"""Between rows and domain types: how each value is written and read back."""
+"""Converts between rows and domain types."""
 
 import json
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class Row(Protocol):
 
 
 def storable_json(value: Any) -> str:
-    """JSON text that Postgres can keep. The common case, nothing to replace, costs one look."""
+    """JSON text that Postgres can store. If nothing has to be replaced, the value is encoded once."""
     text = compact(value)
     if "\\u0000" not in text and is_unicode(text):
         return text
@@ -68,7 +68,7 @@ def parsed(value: Any) -> Any:
 
 
 def message_columns(message: Message) -> dict[str, Any]:
-    """Everything of a message but its place in a thread; JSON as text."""
+    """The columns of a message without its thread and seq; JSON as text."""
     return {
         "message_id": message.id,
         "role": message.role.value,
@@ -85,7 +85,7 @@ def message_columns(message: Message) -> dict[str, Any]:
 
 
 def _content(message: Message) -> list[dict[str, Any]]:
-    """The blocks. That a message was cut short stands behind them, as a block of its own kind."""
+    """The blocks of a message, and a last block `cut_short` if the message was truncated."""
     blocks = [block_to_json(block) for block in message.content]
     if message.cut_short is not None:
         blocks.append({"type": _CUT_SHORT, "reason": message.cut_short.value})
@@ -119,7 +119,7 @@ def message_of(row: Row) -> LoggedMessage:
 
 
 def queued_message_of(raw: dict[str, Any]) -> Message:
-    """A message that waited outside the log: nobody has produced it yet."""
+    """A message of an input, which no run has produced."""
     return Message(
         id=MessageId(raw["id"]),
         role=Role(raw["role"]),

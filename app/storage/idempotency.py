@@ -1,7 +1,7 @@
-"""Answers kept under the keys of their requests, in the transaction of what they tell about.
+"""Responses stored under idempotency keys, in the transaction of the command that they answer.
 
-A key is held by an advisory lock of its transaction: whatever becomes of that, or of its process, no key
-stays held, and an answer is there exactly if its effect is.
+An advisory lock of the transaction holds the key. So a dead process holds no key, and a response is stored
+exactly if its command was committed.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from app.storage.tables import idempotency_keys
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """What the key was first used for, and the answer to that."""
+    """The fingerprint of the first request with a key, and its response."""
 
     fingerprint: str
     answer: KeptAnswer
 
 
 async def hold(connection: Connection, tenant: Tenant, subject: str, key: IdempotencyKey) -> bool:
-    """At most one transaction has a key; False at once when another one has it."""
+    """Lock a key until commit; False if another transaction holds it."""
     name = canonical([tenant, subject, key.route, key.key])
     statement = select(func.pg_try_advisory_xact_lock(func.hashtextextended(name, 0)))
     return bool((await connection.execute(statement)).scalar_one())
@@ -34,7 +34,7 @@ async def hold(connection: Connection, tenant: Tenant, subject: str, key: Idempo
 async def find(
     connection: Connection, tenant: Tenant, subject: str, key: IdempotencyKey
 ) -> StoredAnswer | None:
-    """What was kept under the key, which the caller holds."""
+    """The response stored under a key that the caller holds."""
     table = idempotency_keys.c
     statement = select(table.fingerprint, table.status, table.body, table.location).where(
         table.tenant == tenant,
@@ -55,7 +55,7 @@ async def keep(
     key: IdempotencyKey,
     answer: KeptAnswer,
 ) -> None:
-    """Keep the answer under a key that the caller holds; it is there once the effect is."""
+    """Store the response under a key that the caller holds, in the transaction of its command."""
     await connection.execute(
         insert(idempotency_keys).values(
             tenant=tenant,
@@ -71,7 +71,7 @@ async def keep(
 
 
 async def forget(connection: Connection, older_than: float, limit: int) -> int:
-    """Remove what was kept long enough, of every tenant, the oldest first."""
+    """Delete responses of all tenants that are older than `older_than`, oldest first."""
     table = idempotency_keys.c
     key = (table.tenant, table.subject, table.route, table.key)
     old = (

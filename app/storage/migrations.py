@@ -1,4 +1,4 @@
-"""Brings a database to the schema that this version needs, and tells when it isn't there."""
+"""Migrates a database to the schema of this version, and checks that it has that schema."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, pool, text
+from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -18,26 +18,29 @@ from app.storage.postgres.connect import CANNOT_CONNECT
 from app.storage.postgres.database import OLDEST_SERVER, RawPool
 from app.storage.postgres.errors import TRANSIENT_CODES, unusable
 from app.storage.postgres.urls import asyncpg_dsn, place_of, unreachable
+from migrations import unreleased
 
 Step: TypeAlias = Callable[[Config], None]
 
 _SCRIPTS = Path(__file__).resolve().parents[2] / "migrations"
 _MAJOR = "SELECT current_setting('server_version_num')::int / 10000"
 _NOT_ALLOWED = asyncpg.InsufficientPrivilegeError
-_LOCK = 0x486F6C64  # "Hold": whoever migrates holds it, so that replicas wait for each other
+_MIGRATION_LOCK = 0x486F6C64  # "Hold": the advisory lock by which replicas migrate one at a time
+_HAS_REVISION = "SELECT to_regclass('alembic_version') IS NOT NULL"
+_REVISION = "SELECT version_num FROM alembic_version"
 
 
 class NotMigrated(DatabaseUnusable):
-    """The schema is older than this version: a migration mends it."""
+    """The schema is older than this version. `holdfast migrate` updates it."""
 
 
 def async_url(url: str) -> str:
-    """The URL in SQLAlchemy's spelling for asyncpg."""
+    """The URL as SQLAlchemy wants it for asyncpg."""
     return asyncpg_dsn(url).replace("postgresql://", "postgresql+asyncpg://", 1)
 
 
 def is_ours(name: str | None, kind: str, _parents: object) -> bool:
-    """Whether autogenerate should look at a schema or table; the queue's schema isn't ours."""
+    """Whether autogenerate compares a schema or table. The queue's schema belongs to pgqueuer."""
     return not (kind == "schema" and name not in (None, "public"))
 
 
@@ -49,14 +52,32 @@ def newest_revision() -> str:
 
 
 async def upgrade(url: str, revision: str = "head") -> None:
-    """Migrate, one process at a time; a database that is up to date is left as it is."""
+    """Migrate in one transaction. Processes that migrate at once wait for each other."""
     try:
-        await _migrate(url, lambda config: command.upgrade(config, revision))
+        await _migrate(url, lambda config: _upgrade(config, revision))
     except CommandError as error:
-        # All that it can stumble over is a revision that this version doesn't have.
+        # The only cause here: alembic doesn't know the revision of the database.
         raise DatabaseUnusable(
             f"The database was migrated by a newer version ({error}). Run that version."
         ) from error
+
+
+def _upgrade(config: Config, revision: str) -> None:
+    connection: Connection = config.attributes["connection"]
+    if connection.execute(text(_HAS_REVISION)).scalar_one():
+        found = connection.execute(text(_REVISION)).scalar_one_or_none()
+        if found in unreleased.TOO_OLD:
+            raise _too_old(found)
+        if found in unreleased.SUPPORTED:
+            unreleased.bridge(connection, found)
+    command.upgrade(config, revision)
+
+
+def _too_old(found: str) -> DatabaseUnusable:
+    return DatabaseUnusable(
+        f"The database is at revision {found} of a version before the first release, and can only be "
+        f"migrated from {unreleased.SUPPORTED[0]} on. Use a new database."
+    )
 
 
 async def downgrade(url: str, revision: str) -> None:
@@ -64,7 +85,7 @@ async def downgrade(url: str, revision: str) -> None:
 
 
 async def check_drift(url: str) -> None:
-    """Raises when the tables in code and the migrations disagree."""
+    """Raise if the tables in the code differ from those in the database."""
     await _migrate(url, command.check)
 
 
@@ -77,18 +98,20 @@ async def _migrate(url: str, step: Step) -> None:
         except CANNOT_CONNECT as error:
             raise unreachable(dsn, error) from error
 
-    # Nothing is prepared under a name, so that a pooler may be in between.
+    # No named prepared statements: PgBouncer in transaction mode doesn't keep them.
     engine = create_async_engine(
         "postgresql+asyncpg://",
         connect_args={"async_creator_fn": connect, "prepared_statement_cache_size": 0},
-        poolclass=pool.NullPool,
+        poolclass=NullPool,
     )
     try:
         async with engine.begin() as connection:
-            # Whatever the role allows to others, a migration takes as long as it takes.
+            # The role's statement time-out doesn't apply: a migration may take long.
             await connection.execute(text("SET LOCAL statement_timeout = 0"))
-            # Held to the end of this transaction, which is also the migrations' own.
-            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+            # Released at the end of this transaction, which also holds the migrations.
+            await connection.execute(
+                text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK}
+            )
             _require_recent((await connection.execute(text(_MAJOR))).scalar_one())
             await connection.run_sync(_run, step)
     except DBAPIError as error:
@@ -111,14 +134,15 @@ def _run(connection: Connection, step: Step) -> None:
     step(config)
 
 
-async def require_usable(hot: RawPool) -> None:
-    """The server is recent enough and holds exactly this version's schema, or one sentence why not."""
-    await require_recent(hot)
-    found = await _found_revision(hot)
+async def require_usable(pool: RawPool) -> None:
+    """Raise unless the server is recent enough and has exactly the schema of this version."""
+    await require_recent(pool)
+    found = await _found_revision(pool)
     wanted = newest_revision()
     if found != wanted:
-        known = {script.revision for script in ScriptDirectory(str(_SCRIPTS)).walk_revisions()}
-        if found is not None and found not in known:
+        if found in unreleased.TOO_OLD:
+            raise _too_old(found)
+        if found is not None and found not in _known_revisions():
             raise DatabaseUnusable(
                 f"The database was migrated by a newer version (revision {found}). Run that version."
             )
@@ -128,8 +152,13 @@ async def require_usable(hot: RawPool) -> None:
         )
 
 
-async def require_recent(hot: RawPool) -> None:
-    _require_recent(await hot.fetchval(_MAJOR))
+def _known_revisions() -> set[str]:
+    scripts = ScriptDirectory(str(_SCRIPTS)).walk_revisions()
+    return {script.revision for script in scripts} | set(unreleased.SUPPORTED)
+
+
+async def require_recent(pool: RawPool) -> None:
+    _require_recent(await pool.fetchval(_MAJOR))
 
 
 def _require_recent(major: int) -> None:
@@ -140,19 +169,19 @@ def _require_recent(major: int) -> None:
         )
 
 
-async def server_version(hot: RawPool) -> str:
-    """As it calls itself, `17.2`."""
-    return str(await hot.fetchval("SHOW server_version"))
+async def server_version(pool: RawPool) -> str:
+    """The version that the server reports, for example `17.2`."""
+    return str(await pool.fetchval("SHOW server_version"))
 
 
-async def queue_is_there(hot: RawPool) -> bool:
-    """Whether the queue's tables are where this version looks for them."""
-    return bool(await hot.fetchval("SELECT to_regclass('pgq.pgqueuer') IS NOT NULL"))
+async def has_queue(pool: RawPool) -> bool:
+    """Whether the database has pgqueuer's tables in the schema `pgq`."""
+    return bool(await pool.fetchval("SELECT to_regclass('pgq.pgqueuer') IS NOT NULL"))
 
 
-async def _found_revision(hot: RawPool) -> str | None:
+async def _found_revision(pool: RawPool) -> str | None:
     try:
-        found: str | None = await hot.fetchval("SELECT version_num FROM alembic_version")
+        found: str | None = await pool.fetchval(_REVISION)
     except asyncpg.UndefinedTableError:
         return None
     return found

@@ -1,4 +1,4 @@
-"""Pages of rows, bounded by number and by bytes, so that no page takes long to decode or to send."""
+"""Reads pages of rows with a maximum number and size, so that decoding a page is fast."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from app.storage.postgres.database import Connection
 T = TypeVar("T")
 
 MAX_PAGE_BYTES = 1_000_000
-"""Of all columns as text. A single row may be larger."""
+"""Bytes of all columns as text. A single row may be larger."""
 
 
 async def page_rows(
@@ -24,8 +24,10 @@ async def page_rows(
     descending: bool,
     limit: int,
 ) -> Slice[T]:
-    """The first rows of a statement, ordered `by` columns of its result: at least one if there is any, at
-    most `limit`, and no more than fit into `MAX_PAGE_BYTES`."""
+    """The first rows of a statement, ordered `by` columns of its result.
+
+    Returns at most `limit` rows and at most `MAX_PAGE_BYTES`, but at least one row if there is any.
+    """
     order = [statement.selected_columns[name] for name in by]
     statement = statement.order_by(*(key.desc() if descending else key for key in order))
     candidates = statement.limit(limit + 1).subquery("candidates")

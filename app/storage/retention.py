@@ -1,7 +1,7 @@
-"""Along the runs that have ended, of every tenant: what they have said and left behind takes less room.
+"""Retention jobs that read finished runs of all tenants in order and merge or delete their rows.
 
-Each duty is done by one process at a time, in short transactions which lock nothing that a run writes.
-It remembers the last run that it has dealt with, and goes on behind that.
+One process at a time executes a job, in short transactions that lock no rows of unfinished runs. Each job stores
+the last run that it has handled, and continues behind it.
 """
 
 import json
@@ -25,18 +25,18 @@ from app.storage.tables import event_heads, events, inputs, retention, runs, tas
 from app.storage.tickets.audit import AUDITED_EVENTS
 
 DELTAS_PER_BATCH = 5_000
-_LOCKS = 0x4B656570  # "Keep": the first half of each duty's lock
+_JOB_LOCKS = 0x4B656570  # "Keep": the first half of each job's advisory lock
 
 
-async def try_lock(connection: Connection, duty: str) -> bool:
-    """At most one process is at a duty; the others have their turn when its transaction ends."""
-    lock = func.pg_try_advisory_xact_lock(literal(_LOCKS), func.hashtext(duty))
+async def try_lock(connection: Connection, job: str) -> bool:
+    """Try to take a job's lock until commit, so that one process executes it at a time."""
+    lock = func.pg_try_advisory_xact_lock(literal(_JOB_LOCKS), func.hashtext(job))
     return bool((await connection.execute(select(lock))).scalar_one())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
-    """A run that is done, and between which numbers of its thread it has spoken."""
+    """A run that is done, with the first and last number of its events."""
 
     tenant: Tenant
     thread_id: ThreadId
@@ -46,20 +46,20 @@ class FinishedRun:
     events_to: int
 
 
-_REST = f'%"termination":{compact(dict(SUSPENDED))}%'
-_own = (
+_SUSPENDED_FINISH = f'%"termination":{compact(dict(SUSPENDED))}%'
+_is_of_run = (
     (events.c.tenant == runs.c.tenant)
     & (events.c.thread_id == runs.c.thread_id)
     & (events.c.run_id == runs.c.id)
 )
-# Its end, or else the end of the log: found without reading what the thread has said since.
+# The run's last `run_finish`, or else the end of the log.
 _events_to = func.coalesce(
     select(events.c.seq)
     .where(
-        _own,
+        _is_of_run,
         events.c.seq >= runs.c.events_from,
         events.c.event_type == RUN_FINISH,
-        events.c.body.not_like(_REST),
+        events.c.body.not_like(_SUSPENDED_FINISH),
     )
     .order_by(events.c.seq)
     .limit(1)
@@ -72,15 +72,15 @@ _events_to = func.coalesce(
 
 
 async def next_finished(
-    connection: Connection, duty: str, *, older_than: float, limit: int
+    connection: Connection, job: str, *, older_than: float, limit: int
 ) -> list[FinishedRun]:
-    """The next runs of a duty, of those that ended so many seconds ago, in the order of their ends."""
-    done_before = (
+    """The next runs of a job that ended at least `older_than` ago, in the order of their ends."""
+    cursor_statement = (
         select(retention.c.finished_at, retention.c.tenant, retention.c.run_id)
-        .where(retention.c.duty == duty)
+        .where(retention.c.job == job)
         .with_for_update()
     )
-    place = (await connection.execute(done_before)).one_or_none()
+    cursor = (await connection.execute(cursor_statement)).one_or_none()
     statement = (
         select(
             runs.c.tenant,
@@ -97,8 +97,8 @@ async def next_finished(
         .order_by(runs.c.finished_at, runs.c.tenant, runs.c.id)
         .limit(limit)
     )
-    if place is not None:
-        after = (place.finished_at, place.tenant, place.run_id)
+    if cursor is not None:
+        after = (cursor.finished_at, cursor.tenant, cursor.run_id)
         order = tuple_(runs.c.finished_at, runs.c.tenant, runs.c.id)
         statement = statement.where(order > after)
     rows = await connection.execute(statement)
@@ -115,22 +115,22 @@ async def next_finished(
     ]
 
 
-async def save_cursor(connection: Connection, duty: str, run: FinishedRun) -> None:
-    """Go on behind this run the next time."""
-    place = {"finished_at": run.finished_at, "tenant": run.tenant, "run_id": run.id}
-    statement = insert(retention).values(duty=duty, **place)
+async def save_cursor(connection: Connection, job: str, run: FinishedRun) -> None:
+    """Let the job continue behind this run the next time."""
+    cursor = {"finished_at": run.finished_at, "tenant": run.tenant, "run_id": run.id}
+    statement = insert(retention).values(job=job, **cursor)
     await connection.execute(
-        statement.on_conflict_do_update(index_elements=["duty"], set_=place),
+        statement.on_conflict_do_update(index_elements=["job"], set_=cursor),
     )
 
 
 # --- events ---------------------------------------------------------------------------------------
 
-_REMOVE_JOINED = """
+_DELETE_MERGED = """
 DELETE FROM events e USING unnest($3::bigint[], $4::bigint[]) AS j(from_seq, seq)
 WHERE e.tenant = $1 AND e.thread_id = $2 AND e.seq >= j.from_seq AND e.seq < j.seq
 """
-_KEEP_JOINED = """
+_UPDATE_MERGED = """
 UPDATE events e SET from_seq = j.from_seq, body = j.body
 FROM unnest($3::bigint[], $4::bigint[], $5::text[]) AS j(from_seq, seq, body)
 WHERE e.tenant = $1 AND e.thread_id = $2 AND e.seq = j.seq
@@ -138,7 +138,7 @@ WHERE e.tenant = $1 AND e.thread_id = $2 AND e.seq = j.seq
 
 
 async def merge_deltas(connection: Connection, run: FinishedRun) -> int:
-    """Join what a run has said piece by piece; how many rows that saves."""
+    """Merge the text deltas of a run. Returns the number of rows saved."""
     saved, after = 0, run.events_from - 1
     while True:
         deltas = await _deltas(connection, run, after)
@@ -161,7 +161,7 @@ async def _deltas(connection: Connection, run: FinishedRun, after: int) -> list[
         )
         .order_by(events.c.seq)
         .limit(DELTAS_PER_BATCH)
-        # Whoever deletes the thread has locked them, and neither shall wait for the other.
+        # A transaction that deletes the thread has locked them; skip them instead of waiting.
         .with_for_update(skip_locked=True)
     )
     return [
@@ -176,19 +176,19 @@ async def _deltas(connection: Connection, run: FinishedRun, after: int) -> list[
     ]
 
 
-async def _replace(connection: Connection, run: FinishedRun, made: Sequence[LoggedDelta]) -> int:
-    if not made:
+async def _replace(connection: Connection, run: FinishedRun, merged: Sequence[LoggedDelta]) -> int:
+    if not merged:
         return 0
     driver = await raw(connection)
-    first, last = [one.from_seq for one in made], [one.seq for one in made]
-    bodies = [storable_json(one.fields) for one in made]
-    status = await driver.execute(_REMOVE_JOINED, run.tenant, run.thread_id, first, last)
-    await driver.execute(_KEEP_JOINED, run.tenant, run.thread_id, first, last, bodies)
+    first, last = [one.from_seq for one in merged], [one.seq for one in merged]
+    bodies = [storable_json(one.fields) for one in merged]
+    status = await driver.execute(_DELETE_MERGED, run.tenant, run.thread_id, first, last)
+    await driver.execute(_UPDATE_MERGED, run.tenant, run.thread_id, first, last, bodies)
     return int(status.rpartition(" ")[2])
 
 
 async def prune_events(connection: Connection, finished: Sequence[FinishedRun]) -> int:
-    """Remove what runs have said, but for their last words and what the audit tells; how many rows."""
+    """Delete the events of runs, except the last one and audited ones. Returns the number of rows."""
     removed = 0
     for run in finished:
         statement = delete(events).where(
@@ -201,11 +201,11 @@ async def prune_events(connection: Connection, finished: Sequence[FinishedRun]) 
         )
         removed += (await connection.execute(statement)).rowcount
     if finished:
-        await _note_pruned(connection, finished)
+        await _record_pruned(connection, finished)
     return removed
 
 
-_NOTE_PRUNED = """
+_RECORD_PRUNED = """
 WITH pruned AS (
     SELECT tenant, thread_id, max(seq) AS seq
     FROM unnest($1::text[], $2::uuid[], $3::bigint[]) AS p(tenant, thread_id, seq)
@@ -221,29 +221,29 @@ FROM head WHERE h.tenant = head.tenant AND h.thread_id = head.thread_id
 """
 
 
-async def _note_pruned(connection: Connection, finished: Sequence[FinishedRun]) -> None:
-    """In the threads' heads, the last locks to take; in their order, as everybody who takes several."""
+async def _record_pruned(connection: Connection, finished: Sequence[FinishedRun]) -> None:
+    """Record in the event heads what was deleted. The heads are the last locks, taken in order of thread."""
     driver = await raw(connection)
     await driver.execute(
-        _NOTE_PRUNED,
+        _RECORD_PRUNED,
         [run.tenant for run in finished],
         [run.thread_id for run in finished],
         [run.events_to - 1 for run in finished],
     )
 
 
-# --- what runs leave behind -----------------------------------------------------------------------
+# --- tasks and inputs -----------------------------------------------------------------------------
 
 
 async def forget_tasks(connection: Connection, finished: Iterable[FinishedRun]) -> int:
-    """Remove the tasks of runs that are done; their results stand in the log."""
+    """Delete the tasks of finished runs. Their results are in the log."""
     keys = [(run.tenant, run.id) for run in finished]
     statement = delete(tasks).where(tuple_(tasks.c.tenant, tasks.c.run_id).in_(keys))
     return (await connection.execute(statement)).rowcount
 
 
 async def forget_inputs(connection: Connection, finished: Iterable[FinishedRun]) -> int:
-    """Remove what runs that are done have read, or were spared: the messages stand in the log."""
+    """Delete consumed and retracted inputs of finished runs. Consumed messages are in the log."""
     keys = [(run.tenant, run.id) for run in finished]
     statement = delete(inputs).where(
         tuple_(inputs.c.tenant, inputs.c.run_id).in_(keys),

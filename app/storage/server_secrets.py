@@ -1,4 +1,4 @@
-"""Secrets that all processes on this database share, made when the first of them asks."""
+"""Secrets that all processes on this database share. The first process that needs one creates it."""
 
 import secrets
 
@@ -13,12 +13,12 @@ _SELECT = "SELECT value FROM server_secrets WHERE name = $1"
 
 
 async def stream_token_secret(pool: RawPool) -> bytes:
-    """The secret that signs stream tokens: of processes that ask at once, all get the same."""
+    """The secret that signs stream tokens, the same for all processes."""
     return await _shared(pool, "stream_token")
 
 
 async def _shared(pool: RawPool, name: str) -> bytes:
-    """The insert waits for that of another process; the statement behind it reads what was committed."""
+    """Create a secret or read it. The insert waits for a concurrent one, whose value is then read."""
     found: bytes | None = await pool.fetchval(_SELECT, name)
     if found is None:
         await pool.execute(_INSERT, name, secrets.token_bytes(_BYTES))

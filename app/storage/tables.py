@@ -1,4 +1,7 @@
-"""The tables: one declaration each, with the guards that mirror the domain's state machines."""
+"""The tables, with check constraints that mirror the domain's state machines.
+
+The queue's tables aren't here: they are pgqueuer's, in the schema `pgq`.
+"""
 
 from enum import StrEnum
 
@@ -49,13 +52,13 @@ _now = text("now()")
 
 
 def _one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
-    """The column holds a member of the enum, or nothing where it may be null."""
+    """A check that the column holds a value of the enum; null passes where the column allows it."""
     allowed = ", ".join(f"'{value}'" for value in values)
     return CheckConstraint(f"{column} IN ({allowed})", name=column)
 
 
 def _belongs_to(parent: str, column: str) -> ForeignKeyConstraint:
-    """Rows that go when their parent goes."""
+    """A foreign key by which rows are deleted together with their parent row."""
     return ForeignKeyConstraint(
         ["tenant", column], [f"{parent}.tenant", f"{parent}.id"], ondelete="CASCADE"
     )
@@ -71,7 +74,7 @@ threads = Table(
     Column("parent_thread_id", _uuid),
     Column("metadata", JSONB, nullable=False, server_default=text("'{}'")),
     Column("state", JSONB),
-    # Counters live here so that one locked row answers "may I start" and "is anybody behind me".
+    # Counted here, so that the locked row says whether a run may start and whether others are queued.
     Column("next_message_seq", BigInteger, nullable=False, server_default=text("1")),
     Column("open_run_id", _uuid),
     Column("latest_run_id", _uuid),
@@ -82,7 +85,7 @@ threads = Table(
     CheckConstraint("queue_length >= 0", name="queue_length"),
     CheckConstraint("next_message_seq >= 1", name="next_message_seq"),
     Index(None, "tenant", "created_at", "id"),
-    # What people search by; most threads have none, and starting one of those costs nothing.
+    # For searches by metadata. Threads without metadata have no entry, so that they start faster.
     Index(
         "threads_metadata",
         "metadata",
@@ -101,10 +104,10 @@ event_heads = Table(
     Column("next_seq", BigInteger, nullable=False),
     Column("run_id", _uuid),
     Column("attempt", Integer),
-    # Up to here events have been removed because they were old; null when none were.
+    # The last event number that retention has removed; null when it has removed none.
     Column("pruned_to", BigInteger),
     PrimaryKeyConstraint("tenant", "thread_id"),
-    # Updated by every flush: narrow and half empty, so that those updates stay in the page.
+    # Every flush updates a row: free space in each page lets the update stay in that page.
     postgresql_with={"fillfactor": "50"},
 )
 
@@ -133,7 +136,7 @@ messages = Table(
     CheckConstraint("(role = 'tool') = (tool_call_id IS NOT NULL)", name="tool_call_id"),
 )
 
-# Stretches of logs that don't count any more. The logs stay as they are.
+# Ranges of messages that a rollback has excluded. The messages themselves stay in the log.
 rollbacks = Table(
     "rollbacks",
     metadata,
@@ -146,7 +149,7 @@ rollbacks = Table(
     Column("created_at", _time, nullable=False, server_default=_now),
     PrimaryKeyConstraint("tenant", "thread_id", "from_seq"),
     _belongs_to("threads", "thread_id"),
-    CheckConstraint("from_seq >= 1 AND from_seq <= to_seq", name="stretch"),
+    CheckConstraint("from_seq >= 1 AND from_seq <= to_seq", name="range"),
 )
 
 runs = Table(
@@ -161,7 +164,7 @@ runs = Table(
     Column("admitted", Boolean, nullable=False),
     Column("waiting_reason", Text),
     Column("waiting_message", Text),
-    # When a run resumes that needs nothing but time.
+    # When a run that waits for a rate limit resumes.
     Column("waiting_until", _time),
     Column("termination", JSONB(none_as_null=True)),
     Column("final_output", Text),
@@ -198,16 +201,16 @@ runs = Table(
     Column("started_at", _time),
     Column("finished_at", _time),
     Column("updated_at", _time, nullable=False, server_default=_now),
-    # What workers have executed after the last checkpoint that they lived to write; only ever grows.
+    # Execution time of dead workers after their last checkpoint of this run. It never decreases.
     Column("lost_seconds", Double, nullable=False, server_default=text("0")),
-    # Counted here so that the row that an end has locked says whether the run may end.
+    # Counted here, so that the locked row says whether the run may finish.
     Column("unread_inputs", Integer, nullable=False, server_default=text("0")),
     Column("open_tasks", Integer, nullable=False, server_default=text("0")),
-    # The run in whose favour this one is taken out of the conversation, once it has ended.
+    # The run that replaces this one: its messages are rolled back once this run is done.
     Column("rolled_back_by", _uuid),
-    # What the thread remembered before this run changed that.
+    # The thread's state before this run changed it, for a rollback.
     Column("thread_state_before", JSONB(none_as_null=True)),
-    # While `pause_requested_at` is set, the run isn't claimed, and suspends at its next step border.
+    # While `pause_requested_at` is set, no worker claims the run, and it suspends after its step.
     Column("pause_requested_at", _time),
     Column("pause_requested_by", Text),
     Column("pause_reason", Text),
@@ -231,7 +234,7 @@ runs = Table(
     CheckConstraint("open_tasks >= 0", name="open_tasks"),
     Index(None, "tenant", "created_at", "id"),
     Index(None, "tenant", "thread_id", "created_at", "id"),
-    # Those that didn't end well, by why: dead letters are found without reading through the rest.
+    # Runs with an error code, by that code.
     Index(
         "runs_ended_by_code",
         "tenant",
@@ -240,7 +243,7 @@ runs = Table(
         "id",
         postgresql_where=text("(termination ->> 'code') IS NOT NULL"),
     ),
-    # At most one run occupies a thread, whatever races.
+    # At most one run occupies a thread.
     Index(
         "runs_one_per_thread",
         "tenant",
@@ -248,15 +251,15 @@ runs = Table(
         unique=True,
         postgresql_where=text("admitted AND status <> 'done'"),
     ),
-    # The queue of a thread, in the order in which the thread's lock let them in.
+    # The queue of a thread, in the order of the starts.
     Index(
-        "runs_in_line",
+        "runs_queued",
         "tenant",
         "thread_id",
         "events_from",
         postgresql_where=text("status = 'created' AND NOT admitted"),
     ),
-    # What a worker or the sweeper looks for: everything that ought to be moving.
+    # For the sweeper: runs that a worker should execute.
     Index(
         "runs_moving",
         "owner",
@@ -267,7 +270,7 @@ runs = Table(
         "agent_version",
         postgresql_where=text("waiting_reason = 'agent_version_unavailable'"),
     ),
-    # Runs that a resume has released and that no worker has claimed yet.
+    # Paused runs that were resumed and that no worker has claimed yet.
     Index(
         "runs_resumed",
         "updated_at",
@@ -284,7 +287,7 @@ runs = Table(
         "updated_at",
         postgresql_where=text("status = 'waiting' AND cancel_requested_at IS NOT NULL"),
     ),
-    # What retention walks along, in the order in which runs have ended.
+    # For retention, which reads finished runs in the order of their ends.
     Index("runs_finished", "finished_at", "tenant", "id", postgresql_where=text("status = 'done'")),
     Index(
         "runs_of_parents",
@@ -292,7 +295,7 @@ runs = Table(
         "parent_run_id",
         postgresql_where=text("parent_run_id IS NOT NULL"),
     ),
-    # Children that have ended and aren't to be kept.
+    # Finished child runs that are to be deleted.
     Index(
         "runs_to_forget",
         "updated_at",
@@ -300,7 +303,7 @@ runs = Table(
             "status = 'done' AND parent_run_id IS NOT NULL AND (request ->> 'keep') = 'false'"
         ),
     ),
-    # Runs whose tasks have reported while they waited.
+    # Runs that wait for tasks and have an unread report.
     Index(
         "runs_unread",
         "updated_at",
@@ -327,7 +330,7 @@ inputs = Table(
     _one_of("status", InputStatus),
     CheckConstraint("(status = 'consumed') = (consumed_seq IS NOT NULL)", name="consumed_seq"),
     Index(None, "tenant", "run_id", "position", postgresql_where=text("status = 'pending'")),
-    # All of a run, when they go.
+    # For the cascade from `runs`.
     Index(None, "tenant", "run_id"),
 )
 
@@ -405,13 +408,13 @@ tasks = Table(
         "child_run_id",
         postgresql_where=text("child_run_id IS NOT NULL"),
     ),
-    # What a worker or the sweeper looks for.
+    # For the sweeper: tasks that a worker should execute.
     Index("tasks_moving", "owner", postgresql_where=text("status = 'running'")),
 )
 
-# Errands that have failed and weren't done since; of a run that is gone nobody wants any.
-failed_errands = Table(
-    "failed_errands",
+# Follow-ups whose last try failed. They are deleted with the run that they are for.
+failed_followups = Table(
+    "failed_followups",
     metadata,
     Column("tenant", Text, nullable=False),
     Column("name", Text, nullable=False),
@@ -428,7 +431,8 @@ failed_errands = Table(
     Index(None, "tenant", "on_behalf_of"),
 )
 
-# Runs that have ended without their agent's code. A row is deleted before the first hook is called.
+# Runs that ended without their agent's code, whose `run_end` hooks are due. The row is deleted before
+# the first hook is called.
 pending_run_ends = Table(
     "pending_run_ends",
     metadata,
@@ -492,16 +496,16 @@ tickets = Table(
     ),
     Index(None, "tenant", "run_id"),
     Index(None, "tenant", "status", "created_at", "id"),
-    # The audit, by time; and what was decided about calls like this one.
+    # For the audit by time, and for earlier decisions about similar calls.
     Index(None, "tenant", "created_at", "id"),
     Index(None, "tenant", "agent_id", "tool_name", "created_at"),
-    # Answers, or the lack of one, that a run has yet to use.
+    # Decided or expired tickets that their run hasn't used yet.
     Index(
         "tickets_unapplied",
         "updated_at",
         postgresql_where=text("status IN ('decided', 'expired') AND applied_at IS NULL"),
     ),
-    # What a child run still has to answer.
+    # Open tickets that wait for a child run.
     Index(
         "tickets_of_children",
         "tenant",
@@ -518,13 +522,13 @@ tickets = Table(
         "remind_at",
         postgresql_where=text("status = 'open' AND remind_at IS NOT NULL"),
     ),
-    # What remote agents have asked, who may have been answered elsewhere.
+    # Open questions of remote agents, which may be answered outside of Holdfast.
     Index(
         "tickets_of_remotes",
         "created_at",
         postgresql_where=text("status = 'open' AND (evidence ->> 'remote_question') IS NOT NULL"),
     ),
-    # What a signal answers.
+    # Open tickets that a signal can answer.
     Index(
         "tickets_waiting_for_events",
         "tenant",
@@ -560,7 +564,7 @@ decisions = Table(
     _one_of("action", Action),
     _one_of("effect", DecisionEffect),
     CheckConstraint("(effect = 'refused') = (refusal IS NOT NULL)", name="refusal"),
-    # A ticket can be used once.
+    # At most one decision takes effect.
     Index(
         "decisions_one_winner",
         "tenant",
@@ -581,7 +585,7 @@ signals = Table(
     Column("fingerprint", Text, nullable=False),
     Column("sent_by", Text, nullable=False),
     Column("status", Text, nullable=False),
-    # What the sender was told; null until the tickets of the signal are settled.
+    # The status in the response to the sender; null until all tickets of the signal have an outcome.
     Column("answer", Text),
     Column("kept_until", _time, nullable=False),
     Column("created_at", _time, nullable=False, server_default=_now),
@@ -589,7 +593,7 @@ signals = Table(
     _one_of("status", SignalStatus),
     CheckConstraint("answer IN ('kept', 'answered')", name="answer"),
     CheckConstraint("status = 'delivering' OR answer IS NOT NULL", name="answered"),
-    # What a ticket looks through when it is opened.
+    # Signals without a ticket, which a new ticket may match.
     Index(
         "signals_kept",
         "tenant",
@@ -612,7 +616,7 @@ signal_tickets = Table(
     Column("position", Integer, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("problem", Text),
-    # Whether the ticket waited when the signal was sent: those are what the sender is told of.
+    # Whether the ticket was open when the signal was sent; only those are in the response.
     Column("waited", Boolean, nullable=False),
     PrimaryKeyConstraint("tenant", "signal_id", "ticket"),
     ForeignKeyConstraint(
@@ -620,7 +624,7 @@ signal_tickets = Table(
     ),
     _one_of("outcome", SignalOutcome),
     CheckConstraint("(outcome = 'payload_mismatch') = (problem IS NOT NULL)", name="problem"),
-    # What a ticket was offered before.
+    # Signals that were matched with a ticket before.
     Index(None, "tenant", "ticket"),
 )
 
@@ -629,7 +633,7 @@ ticket_feed = Table(
     metadata,
     Column("tenant", Text, nullable=False),
     Column("id", BigInteger, Identity(always=True), nullable=False),
-    # Given once the notice is committed, by whoever reads the feed first: commits wait for nobody.
+    # Assigned after the commit by the first reader of the feed, so that commits don't wait for it.
     Column("number", BigInteger),
     Column("ticket", _uuid, nullable=False),
     Column("kind", Text, nullable=False),
@@ -701,12 +705,12 @@ events = Table(
 retention = Table(
     "retention",
     metadata,
-    Column("duty", Text, nullable=False),
-    # The last run that the duty has dealt with: it goes along them as they have ended.
+    Column("job", Text, nullable=False),
+    # The last run that the job has handled. Jobs handle runs in the order of their ends.
     Column("finished_at", _time, nullable=False),
     Column("tenant", Text, nullable=False),
     Column("run_id", _uuid, nullable=False),
-    PrimaryKeyConstraint("duty"),
+    PrimaryKeyConstraint("job"),
 )
 
 workers = Table(
@@ -741,17 +745,6 @@ agents = Table(
     Column("spec", JSONB, nullable=False),
     Column("created_at", _time, nullable=False, server_default=_now),
     PrimaryKeyConstraint("tenant", "id", "version"),
-)
-
-blobs = Table(
-    "blobs",
-    metadata,
-    Column("tenant", Text, nullable=False),
-    Column("sha256", Text, nullable=False),
-    Column("media_type", Text, nullable=False),
-    Column("bytes", BYTEA, nullable=False),
-    Column("created_at", _time, nullable=False, server_default=_now),
-    PrimaryKeyConstraint("tenant", "sha256"),
 )
 
 idempotency_keys = Table(

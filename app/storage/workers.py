@@ -1,4 +1,4 @@
-"""Workers: one row per process, kept alive by one heartbeat a second."""
+"""Workers: one row per process, with a heartbeat every second."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,8 +11,8 @@ from app.storage.postgres.database import Connection, RawPool
 from app.storage.runs.runs import RunKey
 from app.storage.tables import runs, workers
 
-_BEAT = """
-WITH me AS (
+_HEARTBEAT = """
+WITH worker AS (
     INSERT INTO workers AS w (id, role, host, pid) VALUES ($1, $2, $3, $4)
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = now()
 )
@@ -23,8 +23,7 @@ WHERE owner = $1 AND admitted AND status IN ('created', 'running')
 
 @dataclass(frozen=True, slots=True)
 class OwnedRun:
-    """A run that a process owns, by the database: how many workers were lost over it without progress,
-    and whether somebody wants it cancelled."""
+    """A run that a process owns, with its losses since the last progress and its cancel request."""
 
     key: RunKey
     losses: int
@@ -35,7 +34,7 @@ class OwnedRun:
 async def heartbeat(
     pool: RawPool, worker: WorkerId, role: str, host: str, pid: int
 ) -> list[OwnedRun]:
-    """Say that this process is alive, and learn what it owns."""
+    """Write this process's heartbeat, and return the runs that it owns."""
     return [
         OwnedRun(
             RunKey(
@@ -45,17 +44,17 @@ async def heartbeat(
             row["cancel_requested_at"] is not None,
             row["cancel_reason"],
         )
-        for row in await pool.fetch(_BEAT, worker, role, host, pid)
+        for row in await pool.fetch(_HEARTBEAT, worker, role, host, pid)
     ]
 
 
 async def touch(connection: RawConnection, worker: WorkerId) -> None:
-    """Say that a process is alive which can't say so itself; one that has left stays away."""
+    """Write the heartbeat of a process whose loop is blocked. A removed row stays removed."""
     await connection.execute("UPDATE workers SET heartbeat_at = now() WHERE id = $1", worker)
 
 
 async def remove_dead(connection: Connection, older_than: float) -> int:
-    """Forget processes that died long ago and own nothing."""
+    """Delete rows of processes that died long ago and own no runs."""
     owned = select(runs.c.id).where(runs.c.owner == workers.c.id)
     statement = delete(workers).where(
         workers.c.heartbeat_at < func.now() - timedelta(seconds=older_than), ~owned.exists()
@@ -64,5 +63,5 @@ async def remove_dead(connection: Connection, older_than: float) -> int:
 
 
 async def remove(pool: RawPool, worker: WorkerId) -> None:
-    """Take this process off the list, once it owns nothing."""
+    """Delete this process's row, once it owns nothing."""
     await pool.execute("DELETE FROM workers WHERE id = $1", worker)

@@ -28,7 +28,7 @@ from app.storage.queue.deliveries import (
     delivered_followup,
     delivered_signal_job,
     delivered_task,
-    meant_for,
+    due_at_of,
     queue_queries,
 )
 from app.storage.runs.runs import RunKey
@@ -127,7 +127,7 @@ class DeliveryQueue:
             )
 
     async def _received(self, job: Job) -> None:
-        due_at = meant_for(job.payload) or job.created
+        due_at = due_at_of(job.payload) or job.created
         delay = (datetime.now(UTC) - due_at).total_seconds()  # noqa: TID251  the queue's own clock
         telemetry.queue_delay.observe(max(0.0, delay))
         await _retry_unless_done(job, self._handle_run(delivered(job.payload), str(job.id)))

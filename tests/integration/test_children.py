@@ -251,7 +251,7 @@ async def test_however_often_a_child_is_found_that_is_to_be_removed_it_is_queued
             async with house.database.transaction() as connection:
                 await deliveries.enqueue_followup(connection, about)
         queued = await house.database.pool.fetchval(
-            "SELECT count(*) FROM pgq.pgqueuer WHERE entrypoint = 'errand'"
+            "SELECT count(*) FROM pgq.pgqueuer WHERE entrypoint = 'followup'"
         )
         assert queued == 1
 

@@ -446,7 +446,7 @@ def test_a_query_that_outlived_its_server_is_ended_before_the_next_one_starts(fo
         query = psutil.Process(int(str(ask(server, busy))))
         kill_all([postmaster(folder)])
         assert lives(query)
-        again = EmbeddedPostgres.start(folder, patience=10)
+        again = EmbeddedPostgres.start(folder, timeout=10)
         assert not lives(query)
     assert ask(again, "SELECT n FROM survivor") == 42
     again.stop()
@@ -467,8 +467,8 @@ def test_a_server_that_recovers_for_long_is_waited_for_and_never_started_twice(
         "restore_command": f"while test -d {folder} -a ! -e {answer}; do sleep 0.1; done; false"
     }
     (folder / "cluster/recovery.signal").touch()
-    with pytest.raises(DatabaseUnusable, match="still recovering, or stopping"):
-        EmbeddedPostgres.start(folder, settings=archive, patience=1)
+    with pytest.raises(DatabaseUnusable, match="still recovering or stopping"):
+        EmbeddedPostgres.start(folder, settings=archive, timeout=1)
     leader = postmaster(folder)
     with ThreadPoolExecutor() as threads:
         joining = threads.submit(EmbeddedPostgres.start, folder)
@@ -510,5 +510,5 @@ def test_a_server_that_is_out_of_sight_but_answers_is_not_started_twice(folder: 
             "",
         ]
         (folder / "cluster/postmaster.pid").write_text("\n".join(lines))
-        with pytest.raises(DatabaseUnusable, match="can't be seen from here"):
+        with pytest.raises(DatabaseUnusable, match="perhaps in another container"):
             EmbeddedPostgres.start(folder)

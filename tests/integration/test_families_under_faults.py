@@ -26,7 +26,7 @@ STATEMENTS = [
     b"INSERT INTO tasks",
     b"UPDATE tasks",
     b'"start_child"',
-    b'"tell_parent"',
+    b'"report_to_parent"',
 ]
 
 

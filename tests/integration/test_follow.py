@@ -245,7 +245,7 @@ async def test_pages_follow_each_other(database: Database) -> None:
 async def test_large_events_are_read_a_few_at_a_time(database: Database, pieces: int) -> None:
     """Whoever is held up by its client holds no more of them, and misses none at the borders."""
     run = await running(database.pool)
-    bodies = [body_of(event_log.MAX_PAGE_EVENTS // pieces) for _ in range(3 * pieces)]
+    bodies = [body_of(event_log.MAX_PAGE_BYTES // pieces) for _ in range(3 * pieces)]
     flush = batched_append.Flush(run.tenant, run.thread_id, run.id, 1, bodies)
     assert await batched_append.flush(database.pool, [flush], NOW())
     read: list[list[int]] = []
@@ -263,7 +263,7 @@ async def test_large_events_are_read_a_few_at_a_time(database: Database, pieces:
 
 async def test_an_event_larger_than_a_stretch_is_read_alone(database: Database) -> None:
     run = await running(database.pool)
-    bodies = [body_of(2 * event_log.MAX_PAGE_EVENTS) for _ in range(2)]
+    bodies = [body_of(2 * event_log.MAX_PAGE_BYTES) for _ in range(2)]
     flush = batched_append.Flush(run.tenant, run.thread_id, run.id, 1, bodies)
     assert await batched_append.flush(database.pool, [flush], NOW())
     first, more = await read_page(database.pool, scope_of(run), 1, 500)

@@ -40,7 +40,7 @@ from tests.support.probes import Probe
 pytestmark = pytest.mark.anyio
 
 NO_ROW_LEFT = "SELECT NOT EXISTS (SELECT FROM pending_run_ends)"
-NO_JOB_LEFT = "SELECT NOT EXISTS (SELECT FROM pgq.pgqueuer WHERE entrypoint = 'errand')"
+NO_JOB_LEFT = "SELECT NOT EXISTS (SELECT FROM pgq.pgqueuer WHERE entrypoint = 'followup')"
 WORDS = "Let me see."
 
 
@@ -223,7 +223,7 @@ async def test_a_cancel_while_the_agent_is_not_here(database_url: str) -> None:
         await assert_ended(run)
         assert not await without.database.pool.fetchval(NO_ROW_LEFT)
         await without.take_nothing_new()
-        await without.database.pool.execute("UPDATE failed_errands SET next_at = now()")
+        await without.database.pool.execute("UPDATE failed_followups SET next_at = now()")
     assert witness.seen == []
     async with replica(database_url, agent, in_order()) as again:
         await called_once(Stage(again, witness, probe), again.same(run))
@@ -320,7 +320,7 @@ async def test_a_run_whose_worker_died_and_whose_agent_is_gone(database_url: str
         said = await without.same(run).ended()
         assert said[-1]["termination"]["type"] == "cancelled"
         await without.take_nothing_new()
-        await without.database.pool.execute("UPDATE failed_errands SET next_at = now()")
+        await without.database.pool.execute("UPDATE failed_followups SET next_at = now()")
     assert witness.seen == []
     async with replica(database_url, agent, in_order()) as again:
         await called_once(Stage(again, witness, probe), again.same(run))
@@ -425,7 +425,7 @@ async def test_a_hook_that_fails_changes_nothing_and_is_not_called_again(
             assert await run_followup(house.ctx, due(run)) is None
         assert (await run.now(), await run.ended()) == before
         assert seen == [run.id]
-        assert await house.database.pool.fetchval("SELECT count(*) FROM failed_errands") == 0
+        assert await house.database.pool.fetchval("SELECT count(*) FROM failed_followups") == 0
 
 
 OF_RUN: StateKey[str, str] = StateKey("of_run", str)
@@ -468,14 +468,14 @@ async def test_hooks_whose_agent_is_not_to_be_had_are_given_up_after_many_tries(
         await without.take_nothing_new()
         assert await run_followup(without.ctx, due(run)) == RetryAfter(1.0)
         await without.database.pool.execute(
-            "UPDATE failed_errands SET tries = $1, next_at = now()", MAX_TRIES - 1
+            "UPDATE failed_followups SET tries = $1, next_at = now()", MAX_TRIES - 1
         )
         async with without.database.reading() as connection:
             assert await run_ends.overdue(connection, grace=0, limit=10) == [due(run)]
         assert await run_followup(without.ctx, due(run)) is None
         assert await without.database.pool.fetchval(NO_ROW_LEFT)
         found = await explain(without.ctx, ANN, run.id)
-        [said] = [each for each in found.reasons if each.code is ReasonCode.ERRAND_GIVEN_UP]
+        [said] = [each for each in found.reasons if each.code is ReasonCode.FOLLOWUP_GIVEN_UP]
         assert "run_end hooks" in said.text
     assert there.witness.seen == []
 

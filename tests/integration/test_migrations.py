@@ -99,11 +99,6 @@ async def test_an_empty_database_is_refused_with_the_remedy(empty_url: str) -> N
     assert "\n" not in said
 
 
-async def test_a_half_migrated_database_is_refused(empty_url: str) -> None:
-    await migrations.upgrade(empty_url, "0001")
-    assert "at 0001" in await refused_by_require_usable(empty_url)
-
-
 async def test_a_database_of_a_newer_version_is_refused(
     database_url: str, database: Database
 ) -> None:

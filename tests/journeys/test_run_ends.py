@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 NO_FOLLOW_UP_LEFT = """
 SELECT NOT EXISTS (SELECT FROM pending_run_ends)
-    AND NOT EXISTS (SELECT FROM pgq.pgqueuer WHERE entrypoint = 'errand')
+    AND NOT EXISTS (SELECT FROM pgq.pgqueuer WHERE entrypoint = 'followup')
 """
 
 

@@ -91,7 +91,7 @@ class Cluster:
         return (f"--pgdata={self.folder / 'data'}", f"--timeout={_PATIENCE}")
 
     def _run(self, program: str, *arguments: str) -> None:
-        becomes_user = not self._within and not self._user.is_me
+        becomes_user = not self._within and not self._user.is_current
         # The server keeps what it inherits open: its output goes to a file, never to a pipe of ours.
         with (self.folder / "programs.log").open("a+") as output:
             done = subprocess.run(
@@ -120,12 +120,12 @@ def cluster_folder(
     folder = Path(tempfile.mkdtemp(prefix="holdfast-cluster-")).resolve()
     folder.chmod(0o711)
     user = programs.server_user(folder)
-    if not user.is_me:
+    if not user.is_current:
         os.chown(folder, user.uid, user.gid)
     if programs_in is None:
-        programs.let_in(user, folder)
-    elif not user.is_me:
-        programs._let_through(user, programs_in)
+        programs.grant_access(user, folder)
+    elif not user.is_current:
+        programs._allow_traversal(user, programs_in)
     settings = {**_QUICK, **settings}
     made = Cluster(folder, user, programs_in or programs._bin(), settings, within)
     try:

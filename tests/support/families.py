@@ -111,7 +111,7 @@ async def records_below(house: Replica, run: Run) -> list[RunRecord]:
 
 async def lose_errands(house: Replica) -> None:
     """As the queue does over whose failure the database went away."""
-    await house.database.pool.execute("DELETE FROM pgq.pgqueuer WHERE entrypoint = 'errand'")
+    await house.database.pool.execute("DELETE FROM pgq.pgqueuer WHERE entrypoint = 'followup'")
 
 
 async def overdue(house: Replica) -> list[ChildFollowup]:

@@ -91,9 +91,9 @@ class PgBouncer:
             program(),
             self._folder / "pgbouncer.ini",
             # It refuses to work for root.
-            user=None if self._user.is_me else self._user.uid,
-            group=None if self._user.is_me else self._user.gid,
-            extra_groups=None if self._user.is_me else [],
+            user=None if self._user.is_current else self._user.uid,
+            group=None if self._user.is_current else self._user.gid,
+            extra_groups=None if self._user.is_current else [],
             cwd=self._folder,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,

@@ -78,13 +78,13 @@ def test_a_disk_counts_as_full_until_somebody_has_found_room() -> None:
     clock = Clock()
     noted = OutageLog(clock)
     noted.record_failure(TimeoutError())
-    seen = [noted.lacks_room]
+    seen = [noted.is_disk_full]
     noted.record_failure(asyncpg.DiskFullError("no space left"))
     clock.now += RECENT_SECONDS
     noted.record_success()
-    seen.append(noted.lacks_room)
-    noted.disk_has_room()
-    seen.append(noted.lacks_room)
+    seen.append(noted.is_disk_full)
+    noted.record_free_disk()
+    seen.append(noted.is_disk_full)
     assert seen == [False, True, False]
 
 

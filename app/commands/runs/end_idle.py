@@ -37,7 +37,7 @@ async def end_idle(
     idle = IdleRun(
         record=record,
         next_seq=thread.next_message_seq,
-        last_words=await messages.last_words(connection, record),
+        last_words=await messages.last_assistant_text(connection, record),
         thread_state=await threads.state(connection, tenant, record.thread_id),
         clock=_At(transaction.now),
         calls=await tool_calls.of_run(connection, tenant, record.id),
@@ -72,7 +72,7 @@ class _InTransaction:
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
         transaction = self.transaction
         answer = await single.save(
-            transaction.connection, checkpoint, at=transaction.now, believed=_IDLE
+            transaction.connection, checkpoint, at=transaction.now, expected=_IDLE
         )
         if not isinstance(answer, CheckpointSaved):
             raise RuntimeError(f"run {checkpoint.run_id} changed under its lock")

@@ -24,7 +24,7 @@ async def save_late_summary(
             return False
         for message in outcome.messages:
             summary = summary_of(message)
-            if summary is not None and await rollbacks.touch(
+            if summary is not None and await rollbacks.overlaps(
                 connection, tenant, thread_id, summary.of
             ):
                 return False

@@ -190,9 +190,7 @@ async def _deliver(ctx: ServiceContext, signal: Signal, to: SignalTicket) -> Non
         record = await runs.lock(connection, signal.tenant, to.run_id)
         ticket = await tickets.get(connection, signal.tenant, to.ticket)
         outcome = _outcome(record, ticket)
-        if not await signals.settle_ticket(
-            connection, signal.tenant, signal.id, to.ticket, outcome
-        ):
+        if not await signals.set_outcome(connection, signal.tenant, signal.id, to.ticket, outcome):
             return
         if outcome is SignalOutcome.ANSWERED and record is not None and ticket is not None:
             await _decide(transaction, record, ticket, signal)

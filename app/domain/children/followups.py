@@ -22,9 +22,9 @@ FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.25, 10.0
 
 class FollowupKind(StrEnum):
     START = "start_child"
-    REPORT_TO_PARENT = "tell_parent"
+    REPORT_TO_PARENT = "report_to_parent"
     CANCEL = "cancel_child"
-    FORWARD_MESSAGES = "pass_on_messages"
+    FORWARD_MESSAGES = "forward_messages"
     FORGET = "forget_child"
 
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from app.events.fanout.relay import Handler, Hint, Topic, TransportUnavailable
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
-from app.storage.postgres.notifications import LARGEST_PAYLOAD, listen, notify
+from app.storage.postgres.notifications import MAX_PAYLOAD_BYTES, listen, notify
 
 
 class NotifyTransport:
     name = "notify"
-    max_payload_bytes = LARGEST_PAYLOAD
+    max_payload_bytes = MAX_PAYLOAD_BYTES
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""The checkpoints of many runs written by one statement: nearly all that there are."""
+"""Writes the checkpoints of many runs with one statement. Nearly all checkpoints are written here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,39 +16,40 @@ from app.storage.events.event_log import EventEntry
 from app.storage.postgres.database import RawPool
 
 _CHECKPOINT = """
-WITH want AS (
+WITH wanted AS (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::int[], $5::bigint[], $6::int[],
         $7::text[], $8::text[], $9::text[], $10::int[], $11::bigint[], $12::bigint[], $13::text[],
         $14::bigint[], $15::bigint[], $16::text[], $17::bool[], $18::int[])
         WITH ORDINALITY AS w(tenant, thread_id, run_id, attempt, next_seq, messages, status,
         termination, final_output, steps, input_tokens, output_tokens, state, output_from, output_to,
-        output_ids, calls_settled, events, i)
+        output_ids, all_calls_done, events, i)
 ), thread AS (
-    SELECT w.i, t.state FROM want w JOIN threads t ON t.tenant = w.tenant AND t.id = w.thread_id
+    SELECT w.i, t.state FROM wanted w JOIN threads t ON t.tenant = w.tenant AND t.id = w.thread_id
     WHERE t.next_message_seq = w.next_seq AND (w.status <> 'done' OR t.queue_length = 0)
     ORDER BY t.tenant, t.id
     FOR NO KEY UPDATE OF t
 ), run AS (
-    SELECT w.i, r.owner, r.unread_inputs, r.open_tasks, r.pause_requested_at, coalesce(thread.state, '{}') AS thread_state
-    FROM want w JOIN thread ON thread.i = w.i
+    SELECT w.i, r.owner, r.unread_inputs, r.open_tasks, r.pause_requested_at,
+        coalesce(thread.state, '{}') AS thread_state
+    FROM wanted w JOIN thread ON thread.i = w.i
     JOIN runs r ON r.tenant = w.tenant AND r.id = w.run_id
     WHERE r.attempt = w.attempt AND r.status = 'running'
         AND (w.status <> 'done'
             OR (r.unread_inputs = 0 AND r.open_tasks = 0 AND r.rolled_back_by IS NULL))
     ORDER BY r.tenant, r.id
     FOR NO KEY UPDATE OF r
-), ours AS (
-    SELECT w.*, run.thread_state FROM want w JOIN run ON run.i = w.i
+), owned AS (
+    SELECT w.*, run.thread_state FROM wanted w JOIN run ON run.i = w.i
     JOIN event_heads h ON h.tenant = w.tenant AND h.thread_id = w.thread_id
     WHERE h.run_id = w.run_id AND h.attempt = w.attempt
     ORDER BY h.tenant, h.thread_id
     FOR NO KEY UPDATE OF h
-), thread_done AS (
+), updated_thread AS (
     UPDATE threads t SET next_message_seq = t.next_message_seq + o.messages, updated_at = $19,
         open_run_id = CASE WHEN o.status = 'done' THEN NULL ELSE t.open_run_id END,
         state = coalesce(($49::text[])[o.i]::jsonb, t.state)
-    FROM ours o WHERE t.tenant = o.tenant AND t.id = o.thread_id
-), run_done AS (
+    FROM owned o WHERE t.tenant = o.tenant AND t.id = o.thread_id
+), updated_run AS (
     UPDATE runs r SET status = o.status, steps = o.steps,
         losses = CASE WHEN ($50::bool[])[o.i] THEN 0 ELSE r.losses END,
         owner = CASE WHEN o.status = 'done' THEN NULL ELSE r.owner END,
@@ -59,18 +60,18 @@ WITH want AS (
         thread_state_before = CASE WHEN ($49::text[])[o.i] IS NULL THEN r.thread_state_before
             ELSE coalesce(r.thread_state_before, o.thread_state) END,
         updated_at = $19
-    FROM ours o WHERE r.tenant = o.tenant AND r.id = o.run_id
+    FROM owned o WHERE r.tenant = o.tenant AND r.id = o.run_id
 ), message AS (
     INSERT INTO messages (tenant, thread_id, seq, message_id, role, visibility, content, tool_calls,
         tool_call_id, produced_by_run, step_index, ran_with, created_at)
-    SELECT o.tenant, o.thread_id, o.next_seq + m.place, m.id, m.role, m.visibility,
+    SELECT o.tenant, o.thread_id, o.next_seq + m.position, m.id, m.role, m.visibility,
         m.content::jsonb, m.tool_calls::jsonb, m.tool_call_id, m.run_id, m.step_index,
         m.ran_with::jsonb, $19
     FROM unnest($20::int[], $21::int[], $22::uuid[], $23::text[], $24::text[], $25::text[],
         $26::text[], $27::text[], $28::uuid[], $29::int[], $30::text[])
-        AS m(i, place, id, role, visibility, content, tool_calls, tool_call_id, run_id, step_index,
+        AS m(i, position, id, role, visibility, content, tool_calls, tool_call_id, run_id, step_index,
             ran_with)
-    JOIN ours o ON o.i = m.i
+    JOIN owned o ON o.i = m.i
 ), call AS (
     INSERT INTO tool_calls AS t (tenant, run_id, step_index, call_id, position, name, arguments,
         run_with, kept, status, effect, idempotency_key, attempt, worker, started_at, updated_at)
@@ -81,30 +82,30 @@ WITH want AS (
     FROM unnest($31::int[], $32::int[], $33::text[], $34::int[], $35::text[], $36::text[],
         $37::text[], $38::text[], $39::text[], $40::text[], $41::text[])
         AS c(i, step_index, call_id, position, name, arguments, run_with, kept, status, effect, key)
-    JOIN ours o ON o.i = c.i JOIN run ON run.i = c.i
+    JOIN owned o ON o.i = c.i JOIN run ON run.i = c.i
     ON CONFLICT (tenant, run_id, step_index, call_id) DO UPDATE
         SET status = excluded.status, run_with = excluded.run_with, kept = excluded.kept,
             attempt = excluded.attempt, worker = coalesce(excluded.worker, t.worker),
             started_at = coalesce(excluded.started_at, t.started_at), updated_at = excluded.updated_at
-), closed AS (
-    DELETE FROM tool_calls t USING ours o
-    WHERE o.calls_settled AND t.tenant = o.tenant AND t.run_id = o.run_id
+), deleted_calls AS (
+    DELETE FROM tool_calls t USING owned o
+    WHERE o.all_calls_done AND t.tenant = o.tenant AND t.run_id = o.run_id
 ), head AS (
     UPDATE event_heads h SET next_seq = h.next_seq + o.events,
         run_id = CASE WHEN o.status = 'done' THEN NULL ELSE h.run_id END,
         attempt = CASE WHEN o.status = 'done' THEN NULL ELSE h.attempt END
-    FROM ours o WHERE h.tenant = o.tenant AND h.thread_id = o.thread_id
+    FROM owned o WHERE h.tenant = o.tenant AND h.thread_id = o.thread_id
     RETURNING o.i, h.next_seq - o.events AS first_seq
 ), event AS (
     INSERT INTO events (tenant, thread_id, seq, run_id, step, ts, event_type, body)
-    SELECT o.tenant, o.thread_id, head.first_seq + e.place, o.run_id, e.step, $19, e.type, e.body
+    SELECT o.tenant, o.thread_id, head.first_seq + e.position, o.run_id, e.step, $19, e.type, e.body
     FROM unnest($42::int[], $43::int[], $44::int[], $45::text[], $46::text[])
-        AS e(i, place, step, type, body)
-    JOIN ours o ON o.i = e.i JOIN head ON head.i = e.i
+        AS e(i, position, step, type, body)
+    JOIN owned o ON o.i = e.i JOIN head ON head.i = e.i
 ), applied AS (
-    -- Tickets are written under their run's lock only, so that coming after the head makes no cycle.
+    -- After the event head is no breach of the lock order: tickets are only written under their run's lock.
     UPDATE tickets t SET applied_at = $19
-    FROM unnest($47::int[], $48::uuid[]) AS a(i, ticket) JOIN ours o ON o.i = a.i
+    FROM unnest($47::int[], $48::uuid[]) AS a(i, ticket) JOIN owned o ON o.i = a.i
     WHERE t.tenant = o.tenant AND t.id = a.ticket AND t.applied_at IS NULL
 )
 SELECT head.i, head.first_seq, run.unread_inputs, run.open_tasks,
@@ -115,7 +116,7 @@ FROM head JOIN run ON run.i = head.i
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWritten:
-    """A checkpoint that was written, and what its run's row counted then."""
+    """A checkpoint that was written, with the counters of its run's row."""
 
     first_seq: int
     unread_inputs: int = 0
@@ -127,10 +128,10 @@ class CheckpointWritten:
 async def checkpoint(
     pool: RawPool, writes: Sequence[tuple[Checkpoint, Sequence[EventEntry]]], at: datetime
 ) -> dict[int, CheckpointWritten]:
-    """Commit the checkpoints of many runs that neither wait nor have anybody queued behind their end.
+    """Commit checkpoints of runs that aren't suspended and whose end admits no queued run.
 
-    Has an answer for each index that was written, whole. A missing one was not written at all: its run
-    is lost, may not end yet, or needs the slower way of `checkpoints.py`.
+    Returns a result for each index that was written. Of a missing index nothing was written: another
+    worker owns the run, it may not end yet, or `checkpoints/single` has to write it.
     """
     checkpoints = [checkpoint for checkpoint, _ in writes]
     rows = await pool.fetch(
@@ -187,9 +188,9 @@ def _message_columns(checkpoints: Sequence[Checkpoint]) -> list[list[Any]]:
     return transposed(
         11,
         (
-            (index, place, *message_columns(message).values())
+            (index, position, *message_columns(message).values())
             for index, checkpoint in enumerate(checkpoints, 1)
-            for place, message in enumerate(checkpoint.messages)
+            for position, message in enumerate(checkpoint.messages)
         ),
     )
 

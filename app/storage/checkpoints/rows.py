@@ -1,4 +1,4 @@
-"""The rows of a run and of its open tool calls, as a checkpoint leaves them."""
+"""Writes the rows of a run and of its tool calls for a checkpoint."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,9 +21,10 @@ async def write_run(
     connection: Connection,
     checkpoint: Checkpoint,
     record: RunRecord,
-    standing: CheckpointSaved,
+    counters: CheckpointSaved,
     at: datetime,
 ) -> None:
+    """Write the run's new status, usage and counters. The caller holds the run's lock."""
     state = checkpoint.state
     output = checkpoint.output.range
     values: dict[str, Any] = {
@@ -36,8 +37,8 @@ async def write_run(
         "output_from": output.from_seq if output else None,
         "output_to": output.to_seq if output else None,
         "output_ids": list(checkpoint.output.message_ids),
-        "unread_inputs": standing.unread_inputs,
-        "open_tasks": standing.open_tasks,
+        "unread_inputs": counters.unread_inputs,
+        "open_tasks": counters.open_tasks,
         "updated_at": at,
     }
     if (inferred := checkpoint.inferred_input) is not None:
@@ -63,7 +64,7 @@ async def write_run(
                 "waiting_message": None,
                 "waiting_until": None,
                 "termination": storable(termination_to_json(termination)),
-                # As the hot statement does: the moment of the commit that says so.
+                # The time of this commit, as in the batched statement.
                 "finished_at": at,
                 "final_output": storable(final_output),
             }
@@ -79,6 +80,7 @@ async def write_run(
 async def write_calls(
     connection: Connection, checkpoint: Checkpoint, record: RunRecord, at: datetime
 ) -> None:
+    """Write the calls of the open step, or delete them once all are done."""
     if checkpoint.calls_settled:
         await connection.execute(
             delete(tool_calls).where(

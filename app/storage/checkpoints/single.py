@@ -1,9 +1,8 @@
-"""One checkpoint in one transaction: the whole of it, for every kind of ending.
+"""Writes one checkpoint of any kind, in the caller's transaction.
 
-The hot statement writes what nearly every checkpoint is; this writes all of them: suspensions with
-their tickets, ends that admit the next run of the thread, ends that a command brings about while
-nobody executes. Both keep the same promises: fenced by attempt, messages only appended, nothing
-partial. The transaction belongs to the caller, who says the events last.
+`checkpoints/batched` writes the frequent kinds. This module also writes suspensions with their tickets, ends
+that admit the next run of the thread, and ends that a command causes while no worker executes the run. Both
+are fenced by attempt, only append messages, and write all or nothing. The caller appends the events last.
 """
 
 from collections.abc import Collection
@@ -41,7 +40,7 @@ from app.storage.tickets import signals, tickets
 
 @dataclass(frozen=True, slots=True)
 class OwnershipMismatch:
-    """Nothing was written: the run has another attempt or status than the writer believes."""
+    """Nothing was written: the run has another attempt or status than the writer expected."""
 
 
 Outcome: TypeAlias = CheckpointSaved | DecidedConcurrently | InputOrTasksPending | OwnershipMismatch
@@ -50,7 +49,7 @@ EXECUTING: Collection[RunStatus] = frozenset({RunStatus.RUNNING})
 
 
 def is_batchable(checkpoint: Checkpoint) -> bool:
-    """Whether the one-statement way may be tried: nothing is opened, no end but the usual one."""
+    """Whether `checkpoints/batched` can write it: it opens nothing, and ends at most naturally."""
     if checkpoint.opened or checkpoint.void or checkpoint.tasks:
         return False
     if checkpoint.notifies_remote or checkpoint.owes_run_end:
@@ -75,16 +74,16 @@ async def save(
     checkpoint: Checkpoint,
     *,
     at: datetime,
-    believed: Collection[RunStatus] = EXECUTING,
+    expected: Collection[RunStatus] = EXECUTING,
 ) -> Outcome:
-    """Write a checkpoint whole, or nothing at all."""
+    """Write the whole checkpoint, or nothing."""
     thread = await threads.lock(connection, checkpoint.tenant, checkpoint.thread_id)
     record = await runs.lock(connection, checkpoint.tenant, checkpoint.run_id)
     if (
         thread is None
         or record is None
         or record.attempt != checkpoint.attempt
-        or record.status not in believed
+        or record.status not in expected
         or (checkpoint.messages and thread.next_message_seq != checkpoint.next_seq)
     ):
         return OwnershipMismatch()
@@ -99,7 +98,7 @@ async def save(
     await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
     await tickets.void(connection, checkpoint.tenant, checkpoint.run_id, checkpoint.void)
     await tickets.open_all(connection, checkpoint.tenant, checkpoint.opened)
-    await _send_errands(connection, checkpoint)
+    await _enqueue_followups(connection, checkpoint)
     await messages.append(
         connection,
         checkpoint.tenant,
@@ -109,39 +108,39 @@ async def save(
     )
     await write_calls(connection, checkpoint, record, at)
     await _begin_tasks(connection, checkpoint, at)
-    standing = await _settle(connection, checkpoint, record, at)
-    await write_run(connection, checkpoint, record, standing, at)
+    counters = await _close_inputs_and_tasks(connection, checkpoint, record, at)
+    await write_run(connection, checkpoint, record, counters, at)
     await _match_kept_signals(connection, checkpoint)
     next_seq = thread.next_message_seq + len(checkpoint.messages)
-    advanced: dict[str, Any] = {"next_message_seq": next_seq, "updated_at": at}
+    thread_values: dict[str, Any] = {"next_message_seq": next_seq, "updated_at": at}
     if checkpoint.thread_state is not None:
         await runs.note_thread_state(connection, checkpoint.tenant, checkpoint.run_id)
-        advanced["state"] = storable(checkpoint.thread_state)
+        thread_values["state"] = storable(checkpoint.thread_state)
     if isinstance(checkpoint.state, Done):
         await tickets.void_open(connection, checkpoint.tenant, checkpoint.run_id)
         if thread.open_run_id == checkpoint.run_id:
-            advanced |= await _admit_next(connection, checkpoint, thread.queue_length)
+            thread_values |= await _admit_next(connection, checkpoint, thread.queue_length)
         else:
-            advanced["queue_length"] = thread.queue_length - 1
+            thread_values["queue_length"] = thread.queue_length - 1
     elif isinstance(checkpoint.state, Waiting) and record.cancel_requested_at is not None:
         # No worker reads the cancel requests of waiting runs: one has to claim the run and end it.
         await deliveries.enqueue(connection, _key_of(checkpoint), is_cancel=True)
     elif isinstance(checkpoint.state, Waiting) and (until := checkpoint.state.until) is not None:
         await deliveries.enqueue_at(connection, _key_of(checkpoint), until)
-    await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
+    await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, thread_values)
     if checkpoint.owes_run_end:
         await run_ends.add(connection, record)
     if isinstance(checkpoint.state, Done) and (by := record.rolled_back_by) is not None:
-        stretch = await rollbacks.add(connection, record, by, next_seq - 1, at)
-        ends = (None, None) if stretch is None else (stretch.from_seq, stretch.to_seq)
-        standing = replace(standing, rolled_back=RolledBack(by, *ends))
-    return await _with_pause(connection, checkpoint, record, standing)
+        rolled_back = await rollbacks.add(connection, record, by, next_seq - 1, at)
+        ends = (None, None) if rolled_back is None else (rolled_back.from_seq, rolled_back.to_seq)
+        counters = replace(counters, rolled_back=RolledBack(by, *ends))
+    return await _with_pause(connection, checkpoint, record, counters)
 
 
 async def _with_pause(
     connection: Connection, checkpoint: Checkpoint, record: RunRecord, saved: CheckpointSaved
 ) -> CheckpointSaved:
-    """Write a plugin's pause, and tell the run whether it is paused from now on."""
+    """Write a plugin's pause request, and return whether the run is paused."""
     new = checkpoint.pause
     if record.pause is not None or new is None or isinstance(checkpoint.state, Done):
         return replace(saved, is_paused=record.pause is not None)
@@ -152,9 +151,12 @@ async def _with_pause(
     return replace(saved, is_paused=True, pause_requested=event)
 
 
-async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:
-    """What others have to have done about this commit: children begin and end with their parents, a remote
-    agent stops when its run does, and a worker calls the `run_end` hooks that weren't called here."""
+async def _enqueue_followups(connection: Connection, checkpoint: Checkpoint) -> None:
+    """Enqueue what follows from this commit for other runs and remote agents.
+
+    Children are started and cancelled, a parent gets a report, a remote agent is aborted, and a worker calls
+    the `run_end` hooks that weren't called here.
+    """
     for ticket in checkpoint.opened:
         if ticket.kind is TicketKind.CHILD:
             work = work_from_json(ticket.evidence or {})
@@ -162,8 +164,8 @@ async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:
     if isinstance(checkpoint.state, Done):
         await child_runs.cancel_all(connection, checkpoint.tenant, checkpoint.run_id)
     if checkpoint.notifies_remote:
-        told = AbortRemote(tenant=checkpoint.tenant, run_id=checkpoint.run_id)
-        await deliveries.enqueue_followup(connection, told)
+        abort = AbortRemote(tenant=checkpoint.tenant, run_id=checkpoint.run_id)
+        await deliveries.enqueue_followup(connection, abort)
     if checkpoint.owes_run_end:
         due = CallRunEnd(tenant=checkpoint.tenant, run_id=checkpoint.run_id)
         await deliveries.enqueue_followup(connection, due)
@@ -188,7 +190,7 @@ async def _match_kept_signals(connection: Connection, checkpoint: Checkpoint) ->
 
 
 async def release_event_head(connection: Connection, checkpoint: Checkpoint) -> None:
-    """Nobody speaks for a run that no longer executes; last statement before the events."""
+    """Detach the thread's event head from a run that no longer executes; the last lock to take."""
     await connection.execute(
         update(event_heads)
         .where(
@@ -205,8 +207,11 @@ def _key_of(checkpoint: Checkpoint) -> RunKey:
 
 
 def _waits_for_answers(checkpoint: Checkpoint) -> bool:
-    """A run whose agent isn't available, that is paused or that waits for a moment can't use an answer, and
-    waits whether there is one or not. A run that waits for its tasks has asked for none."""
+    """Whether a decision would resume the run.
+
+    A run can't use one while its agent is unavailable, while it is paused, or while it waits for a rate
+    limit. A run that waits for its tasks has no tickets.
+    """
     state = checkpoint.state
     return isinstance(state, Waiting) and state.reason not in (
         WaitingReason.AGENT_VERSION_UNAVAILABLE,
@@ -217,7 +222,7 @@ def _waits_for_answers(checkpoint: Checkpoint) -> bool:
 
 
 def _may_suspend(checkpoint: Checkpoint, record: RunRecord) -> bool:
-    """Nothing that was put before a run is lost by an end of its own, and none waits for nothing."""
+    """A run may not finish with unread inputs or open tasks, and may not wait for tasks it doesn't have."""
     match checkpoint.state:
         case Done(NaturalEnd()):
             return not (record.unread_inputs or record.open_tasks or checkpoint.tasks)
@@ -247,13 +252,13 @@ async def _begin_tasks(connection: Connection, checkpoint: Checkpoint, at: datet
             await child_runs.start(connection, checkpoint.tenant, checkpoint.run_id, task.child)
 
 
-async def _settle(
+async def _close_inputs_and_tasks(
     connection: Connection, checkpoint: Checkpoint, record: RunRecord, at: datetime
 ) -> CheckpointSaved:
-    """What the run's row counts from now on.
+    """Close the inputs and tasks of a run that ends, and return the run's new counters.
 
-    A cancelled run takes its tasks along. After any other end those that were under way go on, and what
-    comes of them starts nothing.
+    Cancelling a run cancels its tasks. After any other end, tasks that were started continue and their
+    results are stored, but start no run.
     """
     begun = [task.id for task in checkpoint.tasks]
     if not isinstance(checkpoint.state, Done):
@@ -266,7 +271,7 @@ async def _settle(
         ):
             await child_runs.cancel(connection, checkpoint.tenant, checkpoint.run_id, child)
         return CheckpointSaved()
-    # Of these none has begun: a child that isn't started needs no word.
+    # These tasks were never started, so that no child has to be cancelled.
     await background_tasks.cancel_all(
         connection, checkpoint.tenant, checkpoint.run_id, at, only=begun
     )
@@ -274,19 +279,19 @@ async def _settle(
 
 
 async def _was_answered(connection: Connection, checkpoint: Checkpoint) -> bool:
-    """An answer that came while the run executed has no delivery of its own: don't sleep over it."""
+    """Whether a decision that came while the run executed lets it continue. It has no delivery of its own."""
     unsettled = await tickets.unsettled_of_run(connection, checkpoint.tenant, checkpoint.run_id)
-    not_used = [ticket for ticket in unsettled if ticket.id not in checkpoint.applied]
-    return can_resume([*not_used, *checkpoint.opened])
+    unapplied = [ticket for ticket in unsettled if ticket.id not in checkpoint.applied]
+    return can_resume([*unapplied, *checkpoint.opened])
 
 
 async def _admit_next(
     connection: Connection, checkpoint: Checkpoint, queue_length: int
 ) -> dict[str, Any]:
-    """Hand the thread to the run that has queued for it longest, in the same transaction."""
-    waiting = await thread_queue.next_queued(connection, checkpoint.tenant, checkpoint.thread_id)
-    if waiting is None:
+    """Admit the first queued run of the thread, and return the thread's new values."""
+    queued = await thread_queue.next_queued(connection, checkpoint.tenant, checkpoint.thread_id)
+    if queued is None:
         return {"open_run_id": None}
-    if await thread_queue.mark_admitted(connection, waiting):
-        await deliveries.enqueue(connection, waiting)
-    return {"open_run_id": waiting.run_id, "queue_length": queue_length - 1}
+    if await thread_queue.mark_admitted(connection, queued):
+        await deliveries.enqueue(connection, queued)
+    return {"open_run_id": queued.run_id, "queue_length": queue_length - 1}

@@ -1,6 +1,6 @@
-"""Background tasks: begun by a checkpoint, claimed like runs, ended once.
+"""Background tasks: created by a checkpoint, claimed like runs, ended once.
 
-Who ends a task, or begins one, holds its run's lock: the run's row counts those that are open.
+A transaction that creates or ends a task holds the lock of its run, whose row counts open tasks.
 """
 
 from collections.abc import Collection, Sequence
@@ -36,7 +36,7 @@ def task_of(row: Row) -> Task:
         effect=Effect(row["effect"]),
         idempotency_key=row["idempotency_key"],
         status=TaskStatus(row["status"]),
-        # Only the engine reads rows that have one, and it has decoded it.
+        # Rows with a result are only read through the engine, which has decoded it.
         result=row["result"],
         error=row["error"],
         unread_messages=len(parsed(row["inbox"])) - row["inbox_read"],
@@ -66,7 +66,7 @@ async def begin(
     begun: Sequence[NewTask],
     at: datetime,
 ) -> None:
-    """New tasks of a run: for any worker to claim, unless another run is to carry one out."""
+    """Insert the new tasks of a run. A task without a child run can be claimed by any worker."""
     await connection.execute(
         insert(tasks),
         [
@@ -100,8 +100,10 @@ async def cancel_all(
     *,
     only: Sequence[TaskId] | None = None,
 ) -> list[RunId]:
-    """End a run's open tasks, or just those named; whoever executes one finds out, but for the runs
-    that are returned: they have to be told."""
+    """Cancel a run's open tasks, or only those in `only`. Returns the child runs of these tasks.
+
+    A worker notices at its next write that its task is cancelled. The caller cancels the child runs.
+    """
     if only is not None and not only:
         return []
     open_ones = (
@@ -129,16 +131,16 @@ async def end(
     attempt: int | None,
     is_reported: bool,
 ) -> Task | None:
-    """Write a task's end, once: None, and nothing written, when it has one or another owner.
+    """End an open task. None, and nothing written, if it has ended or has another attempt.
 
-    Without an attempt, whoever executes it has lost it by this.
+    With `attempt=None` the task is ended whichever worker owns it.
     """
-    mine = is_task(tenant, task_id) & (tasks.c.status == TaskStatus.RUNNING.value)
+    is_ours = is_task(tenant, task_id) & (tasks.c.status == TaskStatus.RUNNING.value)
     if attempt is not None:
-        mine &= tasks.c.attempt == attempt
+        is_ours &= tasks.c.attempt == attempt
     statement = (
         update(tasks)
-        .where(mine)
+        .where(is_ours)
         .values(
             status=outcome.status.value,
             result=storable(outcome.result),
@@ -169,7 +171,7 @@ async def page(
     before: tuple[datetime, TaskId] | None,
     limit: int,
 ) -> Slice[Task]:
-    """A run's tasks, newest first, before a place in that order."""
+    """A run's tasks, newest first, created before the cursor."""
     statement = select(tasks).where(tasks.c.tenant == tenant, tasks.c.run_id == run_id)
     if before is not None:
         statement = statement.where(tuple_(tasks.c.created_at, tasks.c.id) < before)
@@ -199,7 +201,7 @@ RETURNING t.*, locked.lost_owner
 
 @dataclass(frozen=True, slots=True)
 class ClaimedTask:
-    """The task is ours under a new attempt; `taken_over` tells whether a worker has died over it."""
+    """A task that this worker owns under a new attempt. `taken_over`: its last owner died."""
 
     tenant: Tenant
     task: Task
@@ -207,7 +209,7 @@ class ClaimedTask:
 
     @property
     def was_begun(self) -> bool:
-        """A worker has had it before, and was lost over it or let it go."""
+        """Another worker executed it before, and died or released it."""
         return self.taken_over or self.task.attempt > 1
 
     @property
@@ -223,19 +225,21 @@ async def claim(
     *,
     unless_lost: Collection[int] = (),
 ) -> ClaimedTask | None:
-    """At most one worker gets the task, and never while its owner is alive: forget it on None.
+    """Claim an open task whose owner is dead or missing. At most one worker gets it.
 
-    Nor does this one when so many workers as in `unless_lost` have been lost over it.
+    None: the task isn't free, or its losses would be one of `unless_lost`.
     """
-    patience = timedelta(seconds=timeout)
-    row = await pool.fetchrow(_CLAIM, key.tenant, key.task_id, owner, patience, list(unless_lost))
+    heartbeat_timeout = timedelta(seconds=timeout)
+    row = await pool.fetchrow(
+        _CLAIM, key.tenant, key.task_id, owner, heartbeat_timeout, list(unless_lost)
+    )
     if row is None:
         return None
     return ClaimedTask(key.tenant, task_of(row), row["lost_owner"] is not None)
 
 
 async def owned(pool: RawPool, owner: WorkerId) -> set[TaskKey]:
-    """The tasks that this process owns, by the database."""
+    """The tasks that this process owns, according to the database."""
     rows = await pool.fetch(
         "SELECT tenant, id, attempt FROM tasks WHERE owner = $1 AND status = 'running'", owner
     )
@@ -243,7 +247,7 @@ async def owned(pool: RawPool, owner: WorkerId) -> set[TaskKey]:
 
 
 async def is_owned(connection: Connection, key: TaskKey) -> bool:
-    """Whether the task is open under this attempt; its end waits for the run's lock, as the caller has."""
+    """Whether the task is open under this attempt. The caller holds the run's lock, so it stays so."""
     statement = select(tasks.c.id).where(
         is_task(key.tenant, key.task_id),
         tasks.c.status == TaskStatus.RUNNING.value,
@@ -253,7 +257,7 @@ async def is_owned(connection: Connection, key: TaskKey) -> bool:
 
 
 async def release(connection: Connection, key: TaskKey) -> bool:
-    """Let another worker have it at once; False when it was ended or lost before."""
+    """Give up ownership, so that another worker may claim at once; False if it was lost or ended."""
     result = await connection.execute(
         update(tasks)
         .where(
@@ -269,21 +273,21 @@ async def release(connection: Connection, key: TaskKey) -> bool:
 async def without_owner(
     connection: Connection, *, heartbeat_timeout: float, grace: float, limit: int
 ) -> list[TaskKey]:
-    """Open tasks without a live owner, of every tenant; for the sweeper.
+    """Open tasks of all tenants without a live owner; for the sweeper.
 
-    One that was touched within `grace` and has no owner has a delivery on its way.
+    A task without owner that changed within `grace` is left out: its delivery is still queued.
     """
     alive = exists().where(
         workers.c.id == tasks.c.owner,
         workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout),
     )
-    settled = tasks.c.updated_at < func.now() - timedelta(seconds=grace)
+    is_past_grace = tasks.c.updated_at < func.now() - timedelta(seconds=grace)
     rows = await connection.execute(
         select(tasks.c.tenant, tasks.c.id, tasks.c.attempt)
         .where(
             tasks.c.status == TaskStatus.RUNNING.value,
             tasks.c.child_run_id.is_(None),
-            or_(tasks.c.owner.is_(None) & settled, tasks.c.owner.is_not(None) & ~alive),
+            or_(tasks.c.owner.is_(None) & is_past_grace, tasks.c.owner.is_not(None) & ~alive),
         )
         .order_by(tasks.c.updated_at)
         .limit(limit)
@@ -297,12 +301,12 @@ async def without_owner(
 async def send_message(
     connection: Connection, tenant: Tenant, task_id: TaskId, text: str, key: str
 ) -> None:
-    """Put a message before an open task, once per key."""
+    """Append a message to the inbox of an open task, once per key."""
     message: list[dict[str, Any]] = [{"key": key, "text": storable(text)}]
-    known = tasks.c.inbox.contains([{"key": key}])
+    is_known = tasks.c.inbox.contains([{"key": key}])
     await connection.execute(
         update(tasks)
-        .where(is_task(tenant, task_id), tasks.c.status == TaskStatus.RUNNING.value, ~known)
+        .where(is_task(tenant, task_id), tasks.c.status == TaskStatus.RUNNING.value, ~is_known)
         .values(
             inbox=tasks.c.inbox.op("||", return_type=JSONB)(literal(message, JSONB)),
             updated_at=func.now(),
@@ -314,20 +318,20 @@ _READ = """
 WITH locked AS (
     SELECT tenant, id, inbox, inbox_read FROM tasks
     WHERE tenant = $1 AND id = $2 AND attempt = $3 AND status = 'running' FOR NO KEY UPDATE
-), done AS (
+), marked AS (
     UPDATE tasks t SET inbox_read = jsonb_array_length(l.inbox) FROM locked l
     WHERE t.tenant = l.tenant AND t.id = l.id AND l.inbox_read < jsonb_array_length(l.inbox)
 )
 SELECT m.message ->> 'text' AS text FROM locked,
-    jsonb_array_elements(locked.inbox) WITH ORDINALITY AS m(message, place)
-WHERE m.place > $4 ORDER BY m.place
+    jsonb_array_elements(locked.inbox) WITH ORDINALITY AS m(message, position)
+WHERE m.position > $4 ORDER BY m.position
 """
 
 
 async def read_messages(pool: RawPool, key: TaskKey, after: int) -> list[str]:
-    """What came after the first `after` messages, which now counts as read.
+    """The messages behind the first `after`; all are marked as read.
 
-    The number is the reader's: a task that is executed again reads all of them again.
+    The caller counts `after` itself, so a task that is executed again reads all messages again.
     """
     rows = await pool.fetch(_READ, key.tenant, key.task_id, key.attempt, after)
     return [row["text"] for row in rows]

@@ -1,4 +1,4 @@
-"""Children as their parents' tickets and tasks and their own records tell of them."""
+"""Child runs: what their parent waits for, and the follow-ups about them."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -28,13 +28,13 @@ IS_OPEN_CHILD = and_(
 
 
 Waiter: TypeAlias = Ticket | Task
-"""What stands for a child on its parent's side: a question that it answers, or the task that it is."""
+"""The parent's ticket or background task that a child run answers."""
 
 
 async def waiter_of(
     connection: Connection, tenant: Tenant, parent: RunId, child: RunId, *, hold: bool = False
 ) -> Waiter | None:
-    """What a child's end is awaited by. Held, nobody ends the wait before this transaction ends."""
+    """The ticket or task that waits for this child. With `hold`, locks that row until commit."""
     statement = with_winner().where(
         ticket_table.c.tenant == tenant,
         ticket_table.c.run_id == parent,
@@ -50,7 +50,7 @@ async def waiter_of(
 
 
 async def is_running(connection: Connection, tenant: Tenant, child: RunId) -> bool:
-    """Whether a child is there and hasn't ended, whatever else is in its row."""
+    """Whether a child exists and isn't done. Reads only its status: other columns may be unreadable."""
     statement = select(run_table.c.status).where(
         run_table.c.tenant == tenant, run_table.c.id == child
     )
@@ -59,12 +59,12 @@ async def is_running(connection: Connection, tenant: Tenant, child: RunId) -> bo
 
 
 async def start(connection: Connection, tenant: Tenant, parent: RunId, work: ChildWork) -> None:
-    """Have the child started that a new ticket or task is about."""
+    """Enqueue the start of the child run of a new ticket or task."""
     await _send(connection, FollowupKind.START, tenant, parent, work.run_id)
 
 
 async def cancel_all(connection: Connection, tenant: Tenant, parent: RunId) -> None:
-    """Have all children cancelled that a run still waits for; the caller ends that run."""
+    """Enqueue the cancellation of each child that a run has an open ticket for. The caller ends the run."""
     statement = select(ticket_table.c.evidence).where(
         ticket_table.c.tenant == tenant, ticket_table.c.run_id == parent, IS_OPEN_CHILD
     )
@@ -73,32 +73,32 @@ async def cancel_all(connection: Connection, tenant: Tenant, parent: RunId) -> N
 
 
 async def cancel_of(connection: Connection, tenant: Tenant, ticket: Ticket) -> None:
-    """Have the child cancelled whose ticket was taken back."""
+    """Enqueue the cancellation of the child of a ticket that was withdrawn."""
     work = work_from_json(ticket.evidence or {})
     await cancel(connection, tenant, ticket.run_id, work.run_id)
 
 
 async def cancel(connection: Connection, tenant: Tenant, parent: RunId, child: RunId) -> None:
-    """Have a child cancelled that nobody waits for any more."""
+    """Enqueue the cancellation of a child."""
     await _send(connection, FollowupKind.CANCEL, tenant, parent, child)
 
 
 async def report_to_parent(
     connection: Connection, tenant: Tenant, parent: RunId, child: RunId
 ) -> None:
-    """Have a parent told that its child has ended, or come to rest."""
+    """Enqueue a report to the parent that its child has ended or is suspended."""
     await _send(connection, FollowupKind.REPORT_TO_PARENT, tenant, parent, child)
 
 
 async def forward_messages(
     connection: Connection, tenant: Tenant, parent: RunId, child: RunId
 ) -> None:
-    """Have messages put before a child that its parent has sent to the task that it is."""
+    """Enqueue forwarding of the messages that a parent has sent to its child's task."""
     await _send(connection, FollowupKind.FORWARD_MESSAGES, tenant, parent, child)
 
 
 async def forget(connection: Connection, tenant: Tenant, parent: RunId, child: RunId) -> None:
-    """Have a child removed that isn't to be kept."""
+    """Enqueue the deletion of a child that isn't to be kept."""
     await _send(connection, FollowupKind.FORGET, tenant, parent, child)
 
 
@@ -110,7 +110,7 @@ async def _send(
 
 
 async def of_run(connection: Connection, tenant: Tenant, parent: RunId) -> list[RunRecord]:
-    """The children of a run, the first one first."""
+    """The children of a run, oldest first."""
     return [run_of(row) for row in await _rows_of(connection, tenant, [parent])]
 
 
@@ -128,7 +128,7 @@ async def _rows_of(
 async def open_tickets_of(
     connection: Connection, tenant: Tenant, run_ids: Sequence[RunId]
 ) -> list[Ticket]:
-    """What people have to answer for any of these runs, oldest first."""
+    """The open tickets of these runs that need a human decision, oldest first."""
     statement = (
         with_winner()
         .where(
@@ -143,8 +143,7 @@ async def open_tickets_of(
 
 
 async def descendants(connection: Connection, tenant: Tenant, run_id: RunId) -> list[RunRecord]:
-    """The whole tree below a run, each after its parent; without what can't be read, over which nobody
-    above it shall become unreadable too."""
+    """All runs below a run, each after its parent. Unreadable rows are left out and logged."""
     found: list[RunRecord] = []
     parents = [run_id]
     while parents and (level := await _rows_of(connection, tenant, parents)):

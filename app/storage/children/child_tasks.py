@@ -1,4 +1,4 @@
-"""Tasks that are runs of other agents: begun by an errand, ended with their run, and told things by theirs."""
+"""Background tasks that are executed as a child run."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from app.storage.tables import tasks
 async def of_child(
     connection: Connection, tenant: Tenant, child: RunId, *, hold: bool = False
 ) -> Task | None:
-    """The open task that a child run is. Held, it can't be ended before this transaction ends."""
+    """The open task that a child run executes. With `hold`, locks its row until commit."""
     statement = select(tasks).where(
         tasks.c.tenant == tenant,
         tasks.c.child_run_id == child,
@@ -27,7 +27,7 @@ async def of_child(
 
 
 async def mark_begun(connection: Connection, tenant: Tenant, task_id: TaskId, at: datetime) -> None:
-    """The child is there; should it ever be missing, it was deleted."""
+    """Record that the child run exists. If it is missing later, it was deleted."""
     await connection.execute(
         update(tasks)
         .where(is_task(tenant, task_id))
@@ -36,17 +36,21 @@ async def mark_begun(connection: Connection, tenant: Tenant, task_id: TaskId, at
 
 
 async def take_messages(connection: Connection, tenant: Tenant, child: RunId) -> list[str]:
-    """What has been sent to the child run's task and wasn't taken before; the caller passes it on."""
-    mine = (
+    """The unread messages of a child run's task, marked as read. The caller forwards them."""
+    is_open_task = (
         (tasks.c.tenant == tenant)
         & (tasks.c.child_run_id == child)
         & (tasks.c.status == TaskStatus.RUNNING.value)
     )
-    found = select(tasks.c.inbox, tasks.c.inbox_read).where(mine).with_for_update(key_share=True)
-    row = (await connection.execute(found)).one_or_none()
+    statement = (
+        select(tasks.c.inbox, tasks.c.inbox_read)
+        .where(is_open_task)
+        .with_for_update(key_share=True)
+    )
+    row = (await connection.execute(statement)).one_or_none()
     if row is None or len(row.inbox) == row.inbox_read:
         return []
     await connection.execute(
-        update(tasks).where(mine).values(inbox_read=len(row.inbox), updated_at=func.now())
+        update(tasks).where(is_open_task).values(inbox_read=len(row.inbox), updated_at=func.now())
     )
     return [message["text"] for message in row.inbox[row.inbox_read :]]

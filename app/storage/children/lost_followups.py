@@ -1,7 +1,7 @@
-"""Errands about children that should have been done and weren't, as the rows tell; for the sweeper.
+"""Finds follow-ups about children that are due but whose job was lost; for the sweeper.
 
-A child that was never started, an end that its parent doesn't know, a message that has stayed with its
-task, a child that goes on although nobody waits for it, one that is there still and wasn't to be kept.
+These are: starting a child, reporting its end, forwarding messages, cancelling a child that its parent
+no longer needs, and deleting a child that isn't to be kept.
 """
 
 from datetime import timedelta
@@ -33,7 +33,7 @@ from app.storage.postgres.database import Connection
 from app.storage.queue.failed_followups import is_put_off
 from app.storage.tables import runs, tasks, tickets
 
-_AN_ID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+_UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 _child, _parent = runs.alias("child"), runs.alias("parent")
 _is_done = _child.c.status == RunStatus.DONE.value
@@ -41,9 +41,11 @@ _task_is_open = tasks.c.status == TaskStatus.RUNNING.value
 
 
 async def of_children(connection: Connection, *, grace: float, limit: int) -> list[ChildFollowup]:
-    """Those that were due `grace` ago, but for what has failed and is tried again later, or never."""
-    long_ago = func.now() - timedelta(seconds=grace)
-    due = [statement(long_ago) for statement in (_behind_tickets, _of_tasks, _unwanted, _to_forget)]
+    """Follow-ups that were due `grace` ago, without those that failed and wait for a retry or were given up."""
+    due_before = func.now() - timedelta(seconds=grace)
+    due = [
+        statement(due_before) for statement in (_for_tickets, _for_tasks, _to_cancel, _to_delete)
+    ]
     return [
         ChildFollowup(
             kind=FollowupKind(row.kind),
@@ -56,21 +58,22 @@ async def of_children(connection: Connection, *, grace: float, limit: int) -> li
     ]
 
 
-def _due(long_ago: Any, kind: Any, tenant: Any, parent: Any, child: Any) -> Select[Any]:
+def _due(due_before: Any, kind: Any, tenant: Any, parent: Any, child: Any) -> Select[Any]:
     return select(
         kind.label("kind"), tenant.label("tenant"), parent.label("parent"), child.label("child")
-    ).where(~is_put_off(kind, tenant, child, long_ago))
+    ).where(~is_put_off(kind, tenant, child, due_before))
 
 
-def _behind_tickets(long_ago: ColumnElement[Any]) -> Select[Any]:
-    named = tickets.c.evidence["run_id"].astext
-    # One that isn't an id would fail the statement, and with it all errands.
-    awaited = case((named.regexp_match(_AN_ID), cast(named, Uuid(as_uuid=False))))
+def _for_tickets(due_before: ColumnElement[Any]) -> Select[Any]:
+    """Children of open tickets that were never started, or whose end wasn't reported."""
+    run_id = tickets.c.evidence["run_id"].astext
+    # A value that isn't an id would make the cast, and the whole statement, fail.
+    awaited = case((run_id.regexp_match(_UUID_PATTERN), cast(run_id, Uuid(as_uuid=False))))
     kind = case(
         (_child.c.id.is_(None), FollowupKind.START.value), else_=FollowupKind.REPORT_TO_PARENT.value
     )
     return (
-        _due(long_ago, kind, tickets.c.tenant, tickets.c.run_id, awaited)
+        _due(due_before, kind, tickets.c.tenant, tickets.c.run_id, awaited)
         .join_from(
             tickets,
             _child,
@@ -80,27 +83,30 @@ def _behind_tickets(long_ago: ColumnElement[Any]) -> Select[Any]:
         .where(
             IS_OPEN_CHILD,
             awaited.is_not(None),
-            tickets.c.updated_at < long_ago,
-            or_(_child.c.id.is_(None), and_(_is_done, _child.c.updated_at < long_ago)),
+            tickets.c.updated_at < due_before,
+            or_(_child.c.id.is_(None), and_(_is_done, _child.c.updated_at < due_before)),
         )
     )
 
 
-def _of_tasks(long_ago: ColumnElement[Any]) -> Select[Any]:
-    """A task that has begun and has no run any more is told of that like of an end."""
-    never_begun = tasks.c.attempt == 0
-    is_over = or_(_child.c.id.is_(None), and_(_is_done, _child.c.updated_at < long_ago))
-    has_mail = and_(
+def _for_tasks(due_before: ColumnElement[Any]) -> Select[Any]:
+    """Children of open tasks to start, to report or to forward messages to.
+
+    A started task whose child run was deleted gets a report too.
+    """
+    is_unstarted = tasks.c.attempt == 0
+    is_finished = or_(_child.c.id.is_(None), and_(_is_done, _child.c.updated_at < due_before))
+    has_unread_messages = and_(
         tasks.c.inbox_read < func.jsonb_array_length(tasks.c.inbox),
         _child.c.cancel_requested_at.is_(None),
     )
     kind = case(
-        (never_begun, FollowupKind.START.value),
-        (is_over, FollowupKind.REPORT_TO_PARENT.value),
+        (is_unstarted, FollowupKind.START.value),
+        (is_finished, FollowupKind.REPORT_TO_PARENT.value),
         else_=FollowupKind.FORWARD_MESSAGES.value,
     )
     return (
-        _due(long_ago, kind, tasks.c.tenant, tasks.c.run_id, tasks.c.child_run_id)
+        _due(due_before, kind, tasks.c.tenant, tasks.c.run_id, tasks.c.child_run_id)
         .join_from(
             tasks,
             _child,
@@ -110,23 +116,23 @@ def _of_tasks(long_ago: ColumnElement[Any]) -> Select[Any]:
         .where(
             _task_is_open,
             tasks.c.child_run_id.is_not(None),
-            tasks.c.updated_at < long_ago,
-            or_(never_begun, is_over, and_(~_is_done, has_mail)),
+            tasks.c.updated_at < due_before,
+            or_(is_unstarted, is_finished, and_(~_is_done, has_unread_messages)),
         )
     )
 
 
-def _unwanted(long_ago: ColumnElement[Any]) -> Select[Any]:
-    """Its parent has ended, or its task: unless it still is the one's task it goes on for nobody."""
+def _to_cancel(due_before: ColumnElement[Any]) -> Select[Any]:
+    """Children whose parent or task is done, and that no open task refers to."""
     its_task = and_(tasks.c.tenant == _child.c.tenant, tasks.c.child_run_id == _child.c.id)
-    is_a_task = exists().where(its_task, _task_is_open)
-    task_is_over = exists().where(its_task, ~_task_is_open, tasks.c.updated_at < long_ago)
-    parent_is_over = and_(
-        _parent.c.status == RunStatus.DONE.value, _parent.c.updated_at < long_ago, ~is_a_task
+    has_open_task = exists().where(its_task, _task_is_open)
+    task_is_done = exists().where(its_task, ~_task_is_open, tasks.c.updated_at < due_before)
+    parent_is_done = and_(
+        _parent.c.status == RunStatus.DONE.value, _parent.c.updated_at < due_before, ~has_open_task
     )
     kind = literal(FollowupKind.CANCEL.value)
     return (
-        _due(long_ago, kind, _child.c.tenant, _child.c.parent_run_id, _child.c.id)
+        _due(due_before, kind, _child.c.tenant, _child.c.parent_run_id, _child.c.id)
         .join_from(
             _child,
             _parent,
@@ -136,15 +142,15 @@ def _unwanted(long_ago: ColumnElement[Any]) -> Select[Any]:
             _child.c.parent_run_id.is_not(None),
             ~_is_done,
             _child.c.cancel_requested_at.is_(None),
-            or_(parent_is_over, task_is_over),
+            or_(parent_is_done, task_is_done),
         )
     )
 
 
-def _to_forget(long_ago: ColumnElement[Any]) -> Select[Any]:
-    """It has ended, and whoever waited for it has its answer or wants none."""
-    # In the words of the index, whose values mustn't be parameters.
-    is_over = text(
+def _to_delete(due_before: ColumnElement[Any]) -> Select[Any]:
+    """Finished children that aren't to be kept, and that no open ticket or task refers to."""
+    # Written as in the index `runs_to_forget`: with parameters, Postgres wouldn't use it.
+    is_finished = text(
         "child.status = 'done' AND child.parent_run_id IS NOT NULL"
         " AND (child.request ->> 'keep') = 'false'"
     )
@@ -155,10 +161,10 @@ def _to_forget(long_ago: ColumnElement[Any]) -> Select[Any]:
         tickets.c.ticket_id == name,
         IS_OPEN_CHILD,
     )
-    is_a_task = exists().where(
+    has_open_task = exists().where(
         tasks.c.tenant == _child.c.tenant, tasks.c.child_run_id == _child.c.id, _task_is_open
     )
     kind = literal(FollowupKind.FORGET.value)
-    return _due(long_ago, kind, _child.c.tenant, _child.c.parent_run_id, _child.c.id).where(
-        is_over, _child.c.updated_at < long_ago, ~is_awaited, ~is_a_task
+    return _due(due_before, kind, _child.c.tenant, _child.c.parent_run_id, _child.c.id).where(
+        is_finished, _child.c.updated_at < due_before, ~is_awaited, ~has_open_task
     )

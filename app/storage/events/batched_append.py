@@ -1,4 +1,4 @@
-"""The events of many runs logged by one statement, and what became of a write whose connection died."""
+"""Appends the events of many runs in one statement, and finds out whether a lost commit took place."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from app.storage.events.event_log import EventEntry
 from app.storage.postgres.database import RawPool
 
 _FLUSH = """
-WITH want AS (
+WITH wanted AS (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::int[], $5::int[])
         WITH ORDINALITY AS w(tenant, thread_id, run_id, attempt, n, i)
 ), locked AS (
-    SELECT w.i, w.n, h.tenant, h.thread_id FROM want w
+    SELECT w.i, w.n, h.tenant, h.thread_id FROM wanted w
     JOIN event_heads h ON h.tenant = w.tenant AND h.thread_id = w.thread_id
     WHERE h.run_id = w.run_id AND h.attempt = w.attempt
     ORDER BY h.tenant, h.thread_id
@@ -25,10 +25,10 @@ WITH want AS (
     RETURNING l.i, h.next_seq - l.n AS first_seq
 ), event AS (
     INSERT INTO events (tenant, thread_id, seq, run_id, step, ts, event_type, body)
-    SELECT w.tenant, w.thread_id, head.first_seq + e.place, w.run_id, e.step, $6, e.type, e.body
+    SELECT w.tenant, w.thread_id, head.first_seq + e.position, w.run_id, e.step, $6, e.type, e.body
     FROM unnest($7::int[], $8::int[], $9::int[], $10::text[], $11::text[])
-        AS e(i, place, step, type, body)
-    JOIN want w ON w.i = e.i JOIN head ON head.i = e.i
+        AS e(i, position, step, type, body)
+    JOIN wanted w ON w.i = e.i JOIN head ON head.i = e.i
 )
 SELECT i, first_seq FROM head
 """
@@ -43,7 +43,7 @@ JOIN event_heads h ON h.tenant = w.tenant AND h.thread_id = w.thread_id
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """What one run has said since its last flush, under the attempt that said it."""
+    """The events of one run since its last flush, with the attempt that emitted them."""
 
     tenant: Tenant
     thread_id: ThreadId
@@ -53,10 +53,10 @@ class Flush:
 
 
 async def flush(pool: RawPool, flushes: Sequence[Flush], at: datetime) -> dict[int, int]:
-    """Number and log the events of many runs in one commit.
+    """Number and append the events of many runs in one commit.
 
-    Returns the first seq for each index that was written. One that is missing was locked by somebody
-    or has lost its run: `still_owned` tells which.
+    Returns the first seq for each index that was written. Of a missing index the event head was locked, or
+    another worker owns the run: `still_owned` tells which.
     """
     events = event_columns(flush.entries for flush in flushes)
     rows = await pool.fetch(
@@ -73,7 +73,7 @@ async def flush(pool: RawPool, flushes: Sequence[Flush], at: datetime) -> dict[i
 
 
 async def still_owned(pool: RawPool, flushes: Sequence[Flush]) -> set[int]:
-    """Which of these runs are still ours to speak for, without waiting for any lock."""
+    """The indexes whose run still has this attempt. Waits for no lock."""
     rows = await pool.fetch(
         _HEADS_HELD,
         [flush.tenant for flush in flushes],
@@ -84,7 +84,7 @@ async def still_owned(pool: RawPool, flushes: Sequence[Flush]) -> set[int]:
     return {row["i"] - 1 for row in rows}
 
 
-_SEE_OUT = """
+_WAIT_FOR_LOCKS = """
 WITH thread AS (
     SELECT t.tenant, t.id FROM unnest($1::text[], $2::uuid[]) AS w(tenant, thread_id)
     JOIN threads t ON t.tenant = w.tenant AND t.id = w.thread_id
@@ -96,7 +96,7 @@ ORDER BY h.tenant, h.thread_id
 FOR NO KEY UPDATE OF h
 """
 
-_LANDED = """
+_COMMITTED = """
 SELECT w.i, coalesce(min(e.seq), 0) AS first_seq
 FROM unnest($1::text[], $2::uuid[], $3::uuid[])
     WITH ORDINALITY AS w(tenant, thread_id, run_id, i)
@@ -111,16 +111,16 @@ GROUP BY w.i
 async def find_committed(
     pool: RawPool, runs: Sequence[tuple[Tenant, ThreadId, RunId]], at: datetime
 ) -> dict[int, int]:
-    """After a connection died over a commit: which of these runs it has written, by its instant.
+    """After a connection died during a commit: the indexes of the runs that were written at `at`.
 
-    Returns the first event seq of each; 0 for a checkpoint without events. The server may still be
-    at work for a client that is gone: it is seen out first, by its locks.
+    Returns the first event seq of each; 0 for a checkpoint without events. The server may still execute that
+    commit, so this takes the same locks first.
     """
     tenants = [tenant for tenant, _, _ in runs]
     thread_ids = [thread_id for _, thread_id, _ in runs]
     async with pool.acquire() as connection, connection.transaction():
-        await connection.execute(_SEE_OUT, tenants, thread_ids)
+        await connection.execute(_WAIT_FOR_LOCKS, tenants, thread_ids)
         rows = await connection.fetch(
-            _LANDED, tenants, thread_ids, [run_id for _, _, run_id in runs], at
+            _COMMITTED, tenants, thread_ids, [run_id for _, _, run_id in runs], at
         )
     return {row["i"] - 1: row["first_seq"] for row in rows}

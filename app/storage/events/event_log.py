@@ -1,4 +1,4 @@
-"""The event log: numbered by the thread's head, appended, read back; never changed."""
+"""The event log: numbered by the thread's event head, appended and read."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from app.storage.tables import event_heads, events
 
 @dataclass(frozen=True, slots=True)
 class EventEntry:
-    """An event, encoded, that has no number yet."""
+    """An encoded event without a number."""
 
     step: int | None
     event_type: str
@@ -30,7 +30,7 @@ class EventEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedEvent:
-    """An event of the log. `from_seq` is set when it stands for a stretch that has been merged."""
+    """An event of the log. `from_seq` is set if the events from there on were merged into it."""
 
     seq: int
     from_seq: int | None
@@ -41,11 +41,12 @@ class LoggedEvent:
     body: str
 
 
-def entry(said: PendingEvent) -> EventEntry:
-    return EventEntry(said.step, said.event.event_type, storable_json(event_fields(said.event)))
+def entry(pending: PendingEvent) -> EventEntry:
+    event = pending.event
+    return EventEntry(pending.step, event.event_type, storable_json(event_fields(event)))
 
 
-_LOG = """
+_APPEND = """
 WITH head AS (
     INSERT INTO event_heads AS h (tenant, thread_id, next_seq)
     VALUES ($1, $2, 1 + cardinality($4::uuid[]))
@@ -65,37 +66,37 @@ async def append_events(
     connection: Connection,
     tenant: Tenant,
     thread_id: ThreadId,
-    said: Sequence[tuple[RunId, EventEntry]],
+    entries: Sequence[tuple[RunId, EventEntry]],
     at: datetime,
 ) -> int:
-    """Number events of a thread and log them; the first number. It takes the thread's head, the last lock,
-    and holds it until the commit.
+    """Number and append events of a thread. Returns the first number.
 
-    Every command says something, so this is one statement, and the driver's.
+    Locks the thread's event head, the last lock, until commit. One driver statement, because every command
+    uses it.
     """
     first: int = await (await raw(connection)).fetchval(
-        _LOG,
+        _APPEND,
         tenant,
         thread_id,
         at,
-        [run_id for run_id, _ in said],
-        [one.step for _, one in said],
-        [one.event_type for _, one in said],
-        [one.body for _, one in said],
+        [run_id for run_id, _ in entries],
+        [one.step for _, one in entries],
+        [one.event_type for _, one in entries],
+        [one.body for _, one in entries],
     )
     return first
 
 
 async def next_seq(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> int:
-    """The number that the thread's next event will get; 1 when it never had one."""
+    """The number of the thread's next event; 1 if it never had one."""
     statement = select(event_heads.c.next_seq).where(
         event_heads.c.tenant == tenant, event_heads.c.thread_id == thread_id
     )
     return (await connection.execute(statement)).scalar_one_or_none() or 1
 
 
-MAX_PAGE_EVENTS = 250_000
-"""Bytes of events that are read at once, or one event: what a reader that takes nothing is held in."""
+MAX_PAGE_BYTES = 250_000
+"""Bytes of events in a page; a single event may be larger. A slow reader holds one page in memory."""
 
 _READ = """
 SELECT coalesce(h.next_seq, 1) - 1 AS head, coalesce(h.pruned_to, 0) AS pruned_to, e.seq, e.from_seq,
@@ -120,14 +121,14 @@ ORDER BY e.seq
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Some events in order, and the last number given out when they were read."""
+    """Some events in order, and the last number of the thread when they were read."""
 
     events: tuple[LoggedEvent, ...]
     head: int
     pruned_to: int
-    """Events up to here may have been removed, whosever they were."""
+    """Retention may have removed events up to this number."""
     is_full: bool
-    """There may be more before the head."""
+    """There may be more events up to `head`."""
 
 
 async def read_after(
@@ -139,8 +140,8 @@ async def read_after(
     run_id: RunId | None = None,
     limit: int = 500,
 ) -> EventPage:
-    """The next events of a thread, or of one run of it, and the head of the same instant."""
-    rows = await pool.fetch(_READ, tenant, thread_id, after, run_id, limit, MAX_PAGE_EVENTS)
+    """The next events of a thread, or of one of its runs, with the thread's head in the same snapshot."""
+    rows = await pool.fetch(_READ, tenant, thread_id, after, run_id, limit, MAX_PAGE_BYTES)
     found = tuple(
         LoggedEvent(
             seq=row["seq"],
@@ -158,7 +159,7 @@ async def read_after(
     return EventPage(found, rows[0]["head"], rows[0]["pruned_to"], is_full)
 
 
-_HAS_ITS_BEGINNING = """
+_HAS_RUN_CREATED = """
 SELECT EXISTS (
     SELECT FROM events
     WHERE tenant = $1 AND thread_id = $2 AND run_id = $3 AND seq <= $4 AND event_type = $5
@@ -166,12 +167,12 @@ SELECT EXISTS (
 """
 
 
-async def has_its_beginning(
+async def has_run_created(
     pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, up_to: int
 ) -> bool:
-    """Whether a run's first event is still there, at one of its events or before that."""
+    """Whether the run's first event is still in the log, at or before `up_to`."""
     found: bool = await pool.fetchval(
-        _HAS_ITS_BEGINNING, tenant, thread_id, run_id, up_to, RUN_CREATED
+        _HAS_RUN_CREATED, tenant, thread_id, run_id, up_to, RUN_CREATED
     )
     return found
 
@@ -179,27 +180,27 @@ async def has_its_beginning(
 async def of_open_step(
     connection: Connection, tenant: Tenant, thread_id: ThreadId, run_id: RunId, events_from: int
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Type and fields of what a run has said since it last began or completed a step."""
-    mine = (
+    """Type and fields of a run's events since the last start or end of a step."""
+    of_run = (
         (events.c.tenant == tenant)
         & (events.c.thread_id == thread_id)
         & (events.c.run_id == run_id)
     )
-    border = (
+    step_border = (
         select(func.coalesce(func.max(events.c.seq), 0))
-        .where(mine, events.c.seq >= events_from, events.c.event_type.in_((STEP_START, STEP_END)))
+        .where(of_run, events.c.seq >= events_from, events.c.event_type.in_((STEP_START, STEP_END)))
         .scalar_subquery()
     )
     statement = (
         select(events.c.event_type, events.c.body)
-        .where(mine, events.c.seq > border)
+        .where(of_run, events.c.seq > step_border)
         .order_by(events.c.seq)
     )
     rows = await connection.execute(statement)
     return [(row.event_type, json.loads(row.body)) for row in rows]
 
 
-_LAST_BORDERS = """
+_STEP_PROGRESS = """
 SELECT max(seq) FILTER (WHERE event_type = 'run_start') AS started,
     max(seq) FILTER (WHERE event_type = 'run_finish') AS finished,
     max(step) FILTER (WHERE event_type = 'step_start') AS step
@@ -209,18 +210,18 @@ FROM events WHERE tenant = $1 AND thread_id = $2 AND run_id = $3 AND seq >= $4
 
 @dataclass(frozen=True, slots=True)
 class StepProgress:
-    """How far a run had come, by what it has said."""
+    """How far a run has come, according to its events."""
 
     is_open: bool
     """A `run_start` without its `run_finish`."""
     begun_step: int
-    """The newest step that was begun, 0 when none was."""
+    """The last step that was started; 0 if none was."""
 
 
 async def step_progress(
     pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, events_from: int
 ) -> StepProgress:
-    row = await pool.fetchrow(_LAST_BORDERS, tenant, thread_id, run_id, events_from)
+    row = await pool.fetchrow(_STEP_PROGRESS, tenant, thread_id, run_id, events_from)
     if row is None or row["started"] is None:
         return StepProgress(False, 0)
     return StepProgress(row["started"] > (row["finished"] or 0), row["step"] or 0)
@@ -229,7 +230,7 @@ async def step_progress(
 async def heads_of(
     connection: Connection, threads: Sequence[tuple[Tenant, ThreadId]]
 ) -> dict[tuple[Tenant, ThreadId], int]:
-    """The last number of each of these threads, for whoever may have missed a hint."""
+    """The last event number of each of these threads, for readers that may have missed a notification."""
     wanted = (
         func.unnest(
             cast([tenant for tenant, _ in threads], ARRAY(Text)),

@@ -1,4 +1,4 @@
-"""How connections to Postgres are opened: with which settings, and what is done on each at first."""
+"""Opens connections to Postgres: settings, pools, and the preparation of each connection."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,7 +15,7 @@ from app.storage.postgres.pool import (
     KEEPALIVE_COUNT,
     KEEPALIVE_INTERVAL,
     ConnectionPool,
-    OurConnection,
+    TimedConnection,
     keep_alive,
 )
 from app.storage.postgres.urls import unreachable
@@ -25,7 +25,7 @@ QueuePool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 QUEUE_CONNECTIONS = 4
 SILENCE_TIMEOUT_SECONDS = 2.0
-"""Seconds that the server gets on top of its own time-outs, before it counts as silent."""
+"""Extra seconds for the server after its own time-outs, before it counts as silent."""
 CANNOT_CONNECT: tuple[type[Exception], ...] = (
     OSError,
     TimeoutError,
@@ -33,10 +33,10 @@ CANNOT_CONNECT: tuple[type[Exception], ...] = (
     asyncpg.InterfaceError,
     ValueError,
 )
-"""What a first connection may fail with: a place, name or password that is wrong, or nobody there."""
+"""Errors of a first connection: a wrong host, name or password, or no server."""
 
-# A hot statement touches a few rows by key, whatever the statistics of young tables say, and is
-# planned once per connection.
+# A hot statement reads a few rows by key and is planned once per connection. Statistics of new tables would
+# mislead the planner.
 _HOT_SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
@@ -57,8 +57,8 @@ class DatabaseOptions:
     statement_timeout: float = 15.0
     lock_timeout: float = 5.0
     idle_timeout: float = 5.0
-    """Seconds that a transaction may do nothing: whoever stands still in one is dead or frozen, and its
-    locks keep others from going on with its runs."""
+    """Seconds that a transaction may be idle. Longer, its process is dead or frozen, and its locks block other
+    processes."""
     connect_timeout: float = 5.0
     connection_lifetime: float = 1800.0
     tcp_keepalive: float = 30.0
@@ -73,11 +73,11 @@ def new_engine(dsn: str, options: DatabaseOptions, opened: WeakSet[RawConnection
 
     engine = create_async_engine(
         "postgresql+asyncpg://",
-        # What is stored may be anybody's secret: an error names the statement alone.
+        # Stored values may be secret: an error shows only the statement.
         hide_parameters=True,
         connect_args={
             "async_creator_fn": connect,
-            # What one transaction has prepared, the next one finds on another of a pooler's connections.
+            # A pooler may run the next transaction on a connection without this statement.
             "prepared_statement_cache_size": 0 if options.pgbouncer else 100,
         },
         pool_size=options.pool_size,
@@ -86,21 +86,21 @@ def new_engine(dsn: str, options: DatabaseOptions, opened: WeakSet[RawConnection
         pool_recycle=options.connection_lifetime,
         pool_use_lifo=True,
     )
-    event.listen(engine.sync_engine, "checkout", _refuse_lost)
-    event.listen(engine.sync_engine, "handle_error", _distrust)
+    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    event.listen(engine.sync_engine, "handle_error", _replace_all_after_outage)
     return engine
 
 
-def _distrust(context: ExceptionContext) -> None:
-    """Have the pool replace all that it has when a server is silent, or takes no writes any more."""
+def _replace_all_after_outage(context: ExceptionContext) -> None:
+    """Let the pool replace all its connections when a server is silent or read-only."""
     error = context.original_exception
     cause = error.__cause__ or error
     if isinstance(cause, TRANSIENT_CODES) and reason_of(cause) in INVALIDATING_REASONS:
         context.is_disconnect = True
 
 
-def _refuse_lost(connection: Any, _record: object, _proxy: object) -> None:
-    """Have the pool replace what its server has left: its driver knows, so nobody need ask the server."""
+def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
+    """Let the pool replace a connection that the server has closed. The driver knows that without a query."""
     if connection.driver_connection.is_closed():
         raise DisconnectionError
 
@@ -120,7 +120,7 @@ async def open_hot_pool(dsn: str, options: DatabaseOptions, outages: OutageLog) 
             min_size=min(2, options.hot_pool_size),
             max_size=options.hot_pool_size,
             max_inactive_connection_lifetime=600,
-            connection_class=OurConnection,
+            connection_class=TimedConnection,
             init=prepare,
             reset=keep,
             **settings,
@@ -128,14 +128,14 @@ async def open_hot_pool(dsn: str, options: DatabaseOptions, outages: OutageLog) 
     except CANNOT_CONNECT as error:
         raise unreachable(dsn, error) from error
     return ConnectionPool(
-        pool, outages, patience=options.pool_timeout, lifetime=options.connection_lifetime
+        pool, outages, timeout=options.pool_timeout, lifetime=options.connection_lifetime
     )
 
 
 def connection_options(options: DatabaseOptions, *, direct: bool = False) -> dict[str, Any]:
-    """The server ends what takes too long; a server that is silent is left, a little later.
+    """Time-outs: the server cancels slow statements, and the client gives up a silent server a little later.
 
-    A pooler knows none of a session's settings: there they belong to the role.
+    A pooler supports no session settings: they must be set for the role.
     """
     pooled = options.pgbouncer and not direct
     return {
@@ -155,7 +155,7 @@ def _session_settings(options: DatabaseOptions) -> dict[str, str]:
         "statement_timeout": milliseconds(options.statement_timeout),
         "lock_timeout": milliseconds(options.lock_timeout),
         "idle_in_transaction_session_timeout": milliseconds(options.idle_timeout),
-        # So the server too leaves a client that is gone, and what it had locked.
+        # With these the server notices a lost client and releases its locks.
         "tcp_keepalives_idle": str(max(1, int(options.tcp_keepalive))),
         "tcp_keepalives_interval": str(KEEPALIVE_INTERVAL),
         "tcp_keepalives_count": str(KEEPALIVE_COUNT),
@@ -163,11 +163,11 @@ def _session_settings(options: DatabaseOptions) -> dict[str, str]:
 
 
 async def keep(_: RawConnection) -> None:
-    """Hot statements leave nothing behind on a connection: a reset would be a wasted round trip."""
+    """Replaces the reset of a released connection: hot statements leave no session state."""
 
 
 async def read_uuids_as_text(connection: RawConnection) -> None:
-    """Ids are text everywhere in Python; this saves an object per id and row."""
+    """Decode uuids to text, which Python code uses for ids. This saves an object per id."""
     await connection.set_type_codec(
         "uuid", schema="pg_catalog", encoder=_uuid_bytes, decoder=_uuid_text, format="binary"
     )

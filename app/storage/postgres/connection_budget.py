@@ -1,4 +1,4 @@
-"""How many connections the server has for us, and how many processes share them."""
+"""Compares the server's connection limit with what all processes may open."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ LISTENING = 1
 
 @dataclass(frozen=True, slots=True)
 class ConnectionBudget:
-    """Connections: those there are, and those that each of so many living processes may open."""
+    """The available connections, and how many each of the living processes may open."""
 
     available: int
     each: int
@@ -31,17 +31,19 @@ class ConnectionBudget:
 
 
 def connections_of(*, pool_size: int, hot_pool_size: int, pgbouncer: bool) -> int:
-    """What one process opens on the server itself at most; a pooler has its own bound for the rest."""
+    """The most connections that one process opens on the server itself, without those of a pooler."""
     direct = QUEUE_CONNECTIONS + LISTENING
     return direct if pgbouncer else pool_size + hot_pool_size + direct
 
 
-async def connection_budget(hot: RawPool, each: int) -> ConnectionBudget:
+async def connection_budget(pool: RawPool, each: int) -> ConnectionBudget:
     return ConnectionBudget(
-        available=await hot.fetchval(_CAPACITY), each=each, processes=await hot.fetchval(_PROCESSES)
+        available=await pool.fetchval(_CAPACITY),
+        each=each,
+        processes=await pool.fetchval(_PROCESSES),
     )
 
 
-async def has_statement_timeout(hot: RawPool) -> bool:
-    """Whether the server gives up what takes too long, on connections as they come."""
-    return bool(await hot.fetchval("SELECT current_setting('statement_timeout') <> '0'"))
+async def has_statement_timeout(pool: RawPool) -> bool:
+    """Whether new connections have a statement time-out."""
+    return bool(await pool.fetchval("SELECT current_setting('statement_timeout') <> '0'"))

@@ -1,4 +1,4 @@
-"""The database of a process: one engine for statements, one raw pool for the hot ones."""
+"""The database of a process: an engine for most statements, an asyncpg pool for the hot ones."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -33,19 +33,19 @@ Connection: TypeAlias = AsyncConnection
 RawPool: TypeAlias = ConnectionPool
 
 OLDEST_SERVER = 14
-CLOSING = 1.0
-"""Seconds for connections to be closed politely."""
+CLOSE_TIMEOUT_SECONDS = 1.0
+"""Seconds in which connections are closed in order; then they are cut."""
 DATABASE_UNAVAILABLE: tuple[type[Exception], ...] = (*TRANSIENT_CODES, DatabaseUnavailable)
-"""What passes by itself: the same statement may succeed in a moment."""
-_OF_THE_ENGINE: tuple[type[Exception], ...] = (DBAPIError, *TRANSIENT_CODES)
+"""Temporary errors: the same statement may succeed soon."""
+_ENGINE_ERRORS: tuple[type[Exception], ...] = (DBAPIError, *TRANSIENT_CODES)
 
 log = structlog.get_logger(__name__)
 
-_NOTHING = text("SELECT")
+_EMPTY_QUERY = text("SELECT")
 
 
 class Database:
-    """Opened once per process by the composition root; every connection of ours comes from here."""
+    """All database connections of a process. The composition root opens it once."""
 
     def __init__(
         self,
@@ -53,17 +53,17 @@ class Database:
         listen_dsn: str,
         options: DatabaseOptions,
         engine: AsyncEngine,
-        of_the_engine: WeakSet[RawConnection],
-        hot: ConnectionPool,
+        engine_connections: WeakSet[RawConnection],
+        pool: ConnectionPool,
         outages: OutageLog,
     ) -> None:
         self._dsn = dsn
         self._listen_dsn = listen_dsn
         self._options = options
         self._engine = engine
-        self._of_the_engine = of_the_engine
+        self._engine_connections = engine_connections
         self._outages = outages
-        self.pool = hot
+        self.pool = pool
 
     @classmethod
     async def open(
@@ -71,40 +71,40 @@ class Database:
     ) -> "Database":
         dsn = asyncpg_dsn(url)
         outages = OutageLog()
-        hot = await open_hot_pool(dsn, options, outages)
-        of_the_engine: WeakSet[RawConnection] = WeakSet()
-        engine = new_engine(dsn, options, of_the_engine)
+        pool = await open_hot_pool(dsn, options, outages)
+        engine_connections: WeakSet[RawConnection] = WeakSet()
+        engine = new_engine(dsn, options, engine_connections)
         listen_dsn = asyncpg_dsn(listen_url) if listen_url else dsn
-        return cls(dsn, listen_dsn, options, engine, of_the_engine, hot, outages)
+        return cls(dsn, listen_dsn, options, engine, engine_connections, pool, outages)
 
     async def close(self) -> None:
-        """See out what is under way, and leave what doesn't end in time."""
-        # Closed by ourselves, all at once: the engine would wait for one after the other.
+        """Wait for running statements up to the time-out, then close all connections."""
+        # All are closed in parallel below: the engine would close one after the other.
         await self._engine.dispose(close=False)
         async with asyncio.TaskGroup() as closing:
-            closing.create_task(_close(self.pool, patience=CLOSING))
-            for connection in self._of_the_engine:
-                closing.create_task(_leave(connection))
+            closing.create_task(_close(self.pool, timeout=CLOSE_TIMEOUT_SECONDS))
+            for connection in self._engine_connections:
+                closing.create_task(_close_connection(connection))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """One unit of work: committed when the block ends, rolled back when it raises."""
-        async with self._errors_of_ours():
+        async with self._translated_errors():
             async with self._engine.begin() as connection:
                 yield connection
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Connection]:
-        """For queries: each statement sees its own instant, no transaction stays open."""
-        async with self._errors_of_ours():
+        """For queries: each statement reads its own snapshot, and no transaction stays open."""
+        async with self._translated_errors():
             async with self._engine.connect() as connection:
                 yield await connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @asynccontextmanager
     async def queue_pool(self) -> AsyncIterator[QueuePool]:
-        """A few connections for the queue, which listens on one of them.
+        """The connections of the queue, which listens on one of them.
 
-        Cancelled on its way out, the queue keeps that one: a polite closing would wait for ever.
+        A cancelled queue doesn't return that one, so closing the pool needs a time-out.
         """
         with self._noting_failures():
             pool = await asyncpg.create_pool(
@@ -118,29 +118,31 @@ class Database:
             try:
                 yield pool
             finally:
-                await _close(pool, patience=CLOSING)
+                await _close(pool, timeout=CLOSE_TIMEOUT_SECONDS)
 
     async def ping(self) -> None:
-        """Raises one of `DATABASE_AWAY` when the server doesn't answer, or doesn't let us work."""
+        """Raise one of `DATABASE_UNAVAILABLE` if the server doesn't answer or takes no writes."""
         if await self.pool.fetchval("SELECT current_setting('transaction_read_only') = 'on'"):
             self.pool.invalidate()
             raise DatabaseUnavailable("the server takes no writes", UnavailableReason.READ_ONLY)
         if (reason := self._outages.recent_failure()) is not None:
-            raise DatabaseUnavailable("it is there, and others have failed a moment ago", reason)
-        if self._outages.lacks_room:
-            await self._look_for_room()
+            raise DatabaseUnavailable(
+                "it answers, but other statements failed a moment ago", reason
+            )
+        if self._outages.is_disk_full:
+            await self._check_disk()
 
-    async def _look_for_room(self) -> None:
+    async def _check_disk(self) -> None:
         try:
             async with self.transaction() as connection:
                 await disk_check.allocate_pages(connection)
         except ProgrammingError as error:
-            # We may make no temporary tables here: whoever needs room will find out.
-            log.debug("room_not_looked_for", error=str(error.orig))
-        self._outages.disk_has_room()
+            # This role may not create temporary tables: the next large write finds out.
+            log.debug("disk_not_checked", error=str(error.orig))
+        self._outages.record_free_disk()
 
     async def listener(self) -> RawConnection:
-        """A connection outside of the pools, for LISTEN or for another loop; whoever asked closes it."""
+        """A connection outside of the pools, for LISTEN or another event loop. The caller closes it."""
         with self._noting_failures():
             connection: RawConnection = await asyncpg.connect(
                 self._listen_dsn, **connection_options(self._options, direct=True)
@@ -160,15 +162,15 @@ class Database:
             raise
 
     @asynccontextmanager
-    async def _errors_of_ours(self) -> AsyncIterator[None]:
-        """The engine wraps its driver's errors: unwrap those that pass by themselves."""
+    async def _translated_errors(self) -> AsyncIterator[None]:
+        """Translate temporary errors, which the engine wraps, to `DatabaseUnavailable`."""
         try:
             yield
         except PoolTimeout as error:
             busy = DatabaseBusy(f"no connection got free in {self._options.pool_timeout} s")
             self._outages.record_failure(busy)
             raise busy from error
-        except _OF_THE_ENGINE as error:
+        except _ENGINE_ERRORS as error:
             cause = _cause_of(error)
             if cause is None:
                 raise
@@ -180,7 +182,7 @@ class Database:
 
 
 def _cause_of(error: BaseException) -> BaseException | None:
-    """What the driver said, if that passes by itself."""
+    """The driver's error, if it is temporary."""
     if not isinstance(error, DBAPIError):
         return error
     cause = error.orig.__cause__ if error.orig is not None else None
@@ -189,29 +191,29 @@ def _cause_of(error: BaseException) -> BaseException | None:
     return DatabaseUnavailable(str(cause or error.orig)) if error.connection_invalidated else None
 
 
-async def _close(pool: "ConnectionPool | QueuePool", *, patience: float) -> None:
-    """See out what is under way, and cut what doesn't end in time."""
+async def _close(pool: "ConnectionPool | QueuePool", *, timeout: float) -> None:
+    """Close a pool once its statements are done, or cut its connections after the time-out."""
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(timeout):
             await pool.close()
     except TimeoutError:
         pool.terminate()
 
 
-async def _leave(connection: RawConnection) -> None:
+async def _close_connection(connection: RawConnection) -> None:
     try:
-        await connection.close(timeout=CLOSING)
+        await connection.close(timeout=CLOSE_TIMEOUT_SECONDS)
     except TRANSIENT_CODES:
         connection.terminate()
 
 
 async def raw(connection: Connection) -> RawConnection:
-    """The driver's connection under a transaction: what is done on it commits or rolls back with that."""
+    """The driver's connection of a transaction. Its statements are part of the transaction."""
     proxy = await connection.get_raw_connection()
     driver: RawConnection | None = proxy.driver_connection
     if driver is None:
         raise RuntimeError("the connection is closed")
     if not driver.is_in_transaction():
-        # The first statement opens it; the driver's own wouldn't.
-        await connection.execute(_NOTHING)
+        # The engine begins the transaction at its first statement; a statement of the driver wouldn't.
+        await connection.execute(_EMPTY_QUERY)
     return driver

@@ -1,7 +1,7 @@
-"""NOTIFY and LISTEN: hints between processes, which may be lost without harm.
+"""NOTIFY and LISTEN: hints between processes. A lost hint does no harm.
 
-A NOTIFY inside a transaction that writes makes all commits of the database wait for each other, so
-hints are sent afterwards, in statements that write nothing.
+Transactions with a NOTIFY commit one after the other in the whole database. So hints are sent after the
+commit, in statements that write nothing.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ import asyncpg
 
 from app.storage.postgres.database import Database, RawPool
 
-LARGEST_PAYLOAD = 7_900
+MAX_PAYLOAD_BYTES = 7_900
 _NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload"
 
 
 async def notify(pool: RawPool, channel: str, payloads: Sequence[str]) -> None:
-    """Send hints to whoever listens, this process included."""
+    """Send hints to all processes that listen, including this one."""
     await pool.execute(_NOTIFY, channel, payloads)
 
 
@@ -27,9 +27,9 @@ async def listen(
     *,
     on_connected: Callable[[], None],
 ) -> None:
-    """Hand each hint to its channel's handler until the connection is lost.
+    """Pass each hint to its channel's handler until the connection is lost.
 
-    `on_connected` runs once listening has begun: what happened before must be read from the log.
+    `on_connected` runs once listening has begun. Earlier events must be read from the log.
     """
     connection = await database.listener()
     lost = asyncio.Event()
@@ -44,7 +44,7 @@ async def listen(
 
 
 async def _until_lost(connection: "asyncpg.Connection[Any]", lost: asyncio.Event) -> None:
-    """A half-open connection says nothing: ask it now and then."""
+    """Test the connection at intervals: a half-open one reports no loss."""
     while not lost.is_set():
         try:
             await asyncio.wait_for(lost.wait(), timeout=10)
@@ -65,7 +65,7 @@ SELECT md5(system_identifier::text || '/' || current_database()) FROM pg_control
 
 
 async def installation(pool: RawPool) -> str:
-    """A name that all processes on this database find, and those on another one don't."""
+    """A name that identifies this database, the same for all processes that use it."""
     try:
         name = await pool.fetchval(_INSTALLATION)
     except asyncpg.InsufficientPrivilegeError:

@@ -1,7 +1,7 @@
-"""The pool of raw connections: nobody waits for one without end, and none is believed for ever.
+"""A pool of asyncpg connections with an acquire time-out and a maximum connection age.
 
-A connection that has become too old, or was opened before the server fell silent or read-only, is
-replaced when somebody asks for it: after a failover it may lead to the wrong place, or to none.
+A connection that is too old, or older than the last outage, is replaced when it is acquired: after a failover
+it may lead to the wrong server.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from app.domain.errors import DatabaseBusy, DatabaseUnavailable
 from app.storage.postgres.errors import INVALIDATING_REASONS, TRANSIENT_CODES, OutageLog
 
 RELEASE_TIMEOUT_SECONDS = 1.0
-"""Seconds for a statement that was broken off to be acknowledged; then its connection is given up."""
+"""Seconds for the server to confirm a cancelled statement; then its connection is closed."""
 INVALIDATE_INTERVAL_SECONDS = 1.0
 KEEPALIVE_INTERVAL = 5
 KEEPALIVE_COUNT = 3
@@ -22,11 +22,11 @@ KEEPALIVE_COUNT = 3
 Proxy: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 
 
-_TELLING: tuple[type[Exception], ...] = (*TRANSIENT_CODES, DatabaseUnavailable)
+_RECORDED: tuple[type[Exception], ...] = (*TRANSIENT_CODES, DatabaseUnavailable)
 
 
-class OurConnection(asyncpg.Connection):
-    """A connection that knows when it was opened."""
+class TimedConnection(asyncpg.Connection):
+    """A connection with the time at which it was opened."""
 
     __slots__ = ("opened_at",)
 
@@ -36,21 +36,18 @@ class OurConnection(asyncpg.Connection):
 
 
 def keep_alive(connection: Any, idle: float) -> None:
-    """Have the system ask now and then whether the other side is still there, and give up when it isn't.
-
-    Neither side of a connection that a network device has forgotten would ever hear of it.
-    """
+    """Enable TCP keepalive, so that the system notices a connection that a network device has dropped."""
     transport = connection._transport  # noqa: SLF001  the driver shows its socket nowhere else
     sock = transport.get_extra_info("socket")
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    patience = idle + KEEPALIVE_INTERVAL * KEEPALIVE_COUNT
+    lost_after = idle + KEEPALIVE_INTERVAL * KEEPALIVE_COUNT
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", max(1, int(idle))),
         ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL),
         ("TCP_KEEPCNT", KEEPALIVE_COUNT),
-        ("TCP_USER_TIMEOUT", int(patience * 1000)),
+        ("TCP_USER_TIMEOUT", int(lost_after * 1000)),
     ):
         # Not every system has all of them.
         if (option := getattr(socket, name, None)) is not None:
@@ -58,21 +55,21 @@ def keep_alive(connection: Any, idle: float) -> None:
 
 
 class ConnectionPool:
-    """Statements over raw connections, each with an end in sight."""
+    """Executes statements on asyncpg connections."""
 
     def __init__(
         self,
         pool: "asyncpg.Pool[asyncpg.Record]",
         outages: OutageLog,
         *,
-        patience: float,
+        timeout: float,
         lifetime: float,
     ) -> None:
         self._pool = pool
         self._outages = outages
-        self._patience = patience
+        self._timeout = timeout
         self._lifetime = lifetime
-        self._believed_since = 0.0
+        self._trusted_since = 0.0
         self._releasing: set[asyncio.Task[None]] = set()
 
     async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
@@ -92,15 +89,14 @@ class ConnectionPool:
             return await connection.execute(query, *args)
 
     def acquire(self) -> "ConnectionLease":
-        """A connection of one's own for a while; raises `DatabaseBusy` when none gets free in time."""
+        """Lease a connection; raises `DatabaseBusy` if none gets free in time."""
         return ConnectionLease(self)
 
     def invalidate(self) -> None:
-        """Open new connections from now on instead of those that are there; not more often than they
-        can be opened, while the place stays wrong."""
+        """Replace all connections that are open now. At most once per interval, so that new ones can be opened."""
         now = asyncio.get_running_loop().time()
-        if now - self._believed_since >= INVALIDATE_INTERVAL_SECONDS:
-            self._believed_since = now
+        if now - self._trusted_since >= INVALIDATE_INTERVAL_SECONDS:
+            self._trusted_since = now
 
     async def close(self) -> None:
         await self._pool.close()
@@ -112,20 +108,20 @@ class ConnectionPool:
 
     async def check_out(self) -> Proxy:
         pool = self._pool
-        # Whoever finds one that is idle need not be timed.
-        patience = None if pool.get_idle_size() else self._patience
+        # Without a timer if a connection is idle, because that is faster.
+        timeout = None if pool.get_idle_size() else self._timeout
         try:
             while True:
-                connection: Proxy = await pool.acquire(timeout=patience)
-                if self._is_believed(connection):
+                connection: Proxy = await pool.acquire(timeout=timeout)
+                if self._is_trusted(connection):
                     return connection
                 connection.terminate()
                 await pool.release(connection)
-                patience = self._patience
+                timeout = self._timeout
         except TimeoutError:
             if pool.get_size() - pool.get_idle_size() >= pool.get_max_size():
                 raise DatabaseBusy(
-                    f"none of {pool.get_max_size()} connections got free in {self._patience} s"
+                    f"none of {pool.get_max_size()} connections got free in {self._timeout} s"
                 ) from None
             raise
 
@@ -134,7 +130,7 @@ class ConnectionPool:
         self._outages.record_success()
 
     async def give_back(self, connection: Proxy) -> None:
-        """After a failure, in a task of its own: whoever is cancelled meanwhile leaves nothing undone."""
+        """Release after a failure, in a task of its own, so that cancelling the caller doesn't stop it."""
         task = asyncio.get_running_loop().create_task(self._release(connection))
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
@@ -142,26 +138,26 @@ class ConnectionPool:
 
     def failed(self, error: BaseException) -> None:
         if (
-            isinstance(error, _TELLING)
+            isinstance(error, _RECORDED)
             and self._outages.record_failure(error) in INVALIDATING_REASONS
         ):
             self.invalidate()
 
-    def _is_believed(self, connection: Proxy) -> bool:
-        opened_at: float = connection.opened_at  # type: ignore[attr-defined]  # it is an `OurConnection`
+    def _is_trusted(self, connection: Proxy) -> bool:
+        opened_at: float = connection.opened_at  # type: ignore[attr-defined]  # it is a `TimedConnection`
         oldest = asyncio.get_running_loop().time() - self._lifetime
-        return opened_at > max(self._believed_since, oldest)
+        return opened_at > max(self._trusted_since, oldest)
 
     async def _release(self, connection: Proxy) -> None:
         try:
             await self._pool.release(connection, timeout=RELEASE_TIMEOUT_SECONDS)
         except TRANSIENT_CODES:
-            # The pool has given it up: what its statement came to, its caller knows.
+            # The pool has closed the connection. The caller knows the error of its statement.
             return
 
 
 class ConnectionLease:
-    """One connection for as long as a block lasts."""
+    """One connection for the duration of a block."""
 
     __slots__ = ("_connection", "_pool")
 

@@ -1,4 +1,4 @@
-"""A database's address: read in any common spelling, and told without its secrets."""
+"""Parses database URLs, and shows them without secrets."""
 
 import re
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
@@ -12,16 +12,16 @@ _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(?::\d{1,5})?")
 
 
 def asyncpg_dsn(url: str) -> str:
-    """Any common spelling of a Postgres URL as the one that asyncpg reads."""
+    """Convert any common form of a Postgres URL to the one that asyncpg reads."""
     parts = _parts_of(url)
     query = [(key, value) for key, value in parse_qsl(parts.query) if key not in _LIBPQ_ONLY]
     query = [("sslmode" if key == "ssl" else key, value) for key, value in query]
-    # Put together by hand: urlunsplit drops the slashes of a URL without a host.
+    # Not `urlunsplit`: it drops the slashes of a URL without a host.
     return f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(query)}" if query else "")
 
 
 def _parts_of(url: str) -> SplitResult:
-    """Checked here, because whoever stumbles over a password later tells what it stumbled over."""
+    """Check the URL here: the error of a later parser could show the password."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -45,7 +45,7 @@ def _unreadable() -> DatabaseUnusable:
 
 
 def place_of(url: str) -> str:
-    """Where a database is, without who may enter and how."""
+    """Host, port and name of a database, without user and password."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -57,14 +57,14 @@ def place_of(url: str) -> str:
 
 
 def _host(text: str) -> str | None:
-    """One of maybe several; what should be a port and is none may be a secret."""
+    """The host, or None if its port isn't a number: that text may be a part of the password."""
     bare = text.rpartition("]")[2]
     _, colon, port = bare.partition(":")
     return None if colon and not port.isdigit() else text
 
 
 def unreachable(dsn: str, error: BaseException) -> DatabaseUnusable:
-    """One sentence, without the password."""
+    """The error for a server that can't be reached, without the password."""
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if "unsupported startup parameter" in reason:
         reason = f"{reason}; for a PgBouncer in between, set HOLDFAST_PGBOUNCER=1"

@@ -1,9 +1,8 @@
-"""Deliveries: queued wake-ups of runs and of tasks, and errands between runs, enqueued inside the
-caller's transaction.
+"""Deliveries of runs and tasks, follow-ups and signal jobs, enqueued in the caller's transaction.
 
-A delivery says that somebody should look at a run or a task; whoever gets it claims that or forgets it,
-so a duplicate is harmless. Its key is `run:attempt`, never the run alone: the queue keeps a key until a
-delivery's completion is written, and a later wake-up must not drown in that gap.
+The worker that gets a delivery tries to claim its run or task, so a duplicate is harmless. The key of a delivery
+contains the attempt: the queue keeps a key until the job is completed, and a later delivery must not be dropped
+meanwhile.
 """
 
 import json
@@ -41,7 +40,7 @@ from app.storage.runs.runs import RunKey
 
 ENTRYPOINT = "run"
 TASK_ENTRYPOINT = "task"
-FOLLOWUP_ENTRYPOINT = "errand"
+FOLLOWUP_ENTRYPOINT = "followup"
 SIGNAL_ENTRYPOINT = "signal"
 _DUE_AT = "due_at"
 _CANCEL_PRIORITY = 1
@@ -49,7 +48,7 @@ _SETTINGS = DBSettings(db_schema="pgq")
 
 
 def queue_queries(driver: Driver, kind: Callable[..., Queries] = Queries) -> Queries:
-    """The queue's statements over its own schema."""
+    """pgqueuer's statements on the schema `pgq`."""
     return kind(
         driver,
         QueryBuilderEnvironment(_SETTINGS),
@@ -59,7 +58,7 @@ def queue_queries(driver: Driver, kind: Callable[..., Queries] = Queries) -> Que
 
 
 async def enqueue(connection: Connection, key: RunKey, *, is_cancel: bool = False) -> None:
-    """Have some worker look at a run once this transaction commits."""
+    """Enqueue a delivery of a run, visible after commit."""
     await enqueue_on(await raw(connection), key, is_cancel=is_cancel)
 
 
@@ -76,16 +75,16 @@ async def enqueue_on(connection: RawConnection, key: RunKey, *, is_cancel: bool 
 
 
 async def enqueue_at(connection: Connection, key: RunKey, at: datetime) -> None:
-    """Have some worker look at a run at that moment, by the database's clock, which also judges the claim."""
-    left = await connection.execute(_TIME_LEFT, {"at": at})
+    """Enqueue a delivery of a run for a later time, by the database's clock, which the claim uses too."""
+    delay = await connection.execute(_DELAY, {"at": at})
     await _enqueue(
         *(await raw(connection), key, _dedupe_key(key)),
-        after=left.scalar_one(),
+        after=delay.scalar_one(),
         more={_DUE_AT: at.isoformat()},
     )
 
 
-_TIME_LEFT = text("SELECT greatest(CAST(:at AS timestamptz) - now(), interval '0')")
+_DELAY = text("SELECT greatest(CAST(:at AS timestamptz) - now(), interval '0')")
 
 
 async def _enqueue(
@@ -115,33 +114,33 @@ WHERE dedupe_key = :key AND status IN ('queued', 'picked')
 
 
 async def due_at(connection: Connection, key: RunKey) -> datetime | None:
-    """When a worker is to look at a run; None when no delivery says so."""
+    """The time of a run's next delivery; None if none is queued."""
     row = await connection.execute(text(_DUE), {"key": _dedupe_key(key)})
     due: datetime | None = row.scalar_one()
     return due
 
 
 def _dedupe_key(key: RunKey) -> str:
-    """With its tenant: another one's run may have the same id."""
+    """With the tenant, because runs of two tenants may have the same id."""
     return f"{key.tenant}:{key.run_id}:{key.attempt}"
 
 
 def delivered(payload: bytes | None) -> RunKey:
-    """The run that a delivery is about."""
+    """The run of a delivery."""
     body = json.loads(payload or b"{}")
     return RunKey(
         Tenant(body["tenant"]), ThreadId(body["thread_id"]), RunId(body["run_id"]), body["attempt"]
     )
 
 
-def meant_for(payload: bytes | None) -> datetime | None:
-    """The moment that a run's delivery was put off to; None when it was due at once."""
+def due_at_of(payload: bytes | None) -> datetime | None:
+    """The time that a run's delivery was delayed to; None if it wasn't delayed."""
     due_at = json.loads(payload or b"{}").get(_DUE_AT)
     return None if due_at is None else datetime.fromisoformat(due_at)
 
 
 async def enqueue_task(connection: Connection, key: TaskKey) -> None:
-    """Have some worker look at a task once this transaction commits."""
+    """Enqueue a delivery of a task, visible after commit."""
     queries = queue_queries(AsyncpgDriver(await raw(connection)))
     await queries.enqueue(
         TASK_ENTRYPOINT,
@@ -154,8 +153,7 @@ async def enqueue_task(connection: Connection, key: TaskKey) -> None:
 async def enqueue_followup(
     connection: Connection, followup: Followup, *, is_found: bool = False
 ) -> None:
-    """Have some process carry out an errand once this transaction commits; one that was found undone
-    needn't be queued more than once."""
+    """Enqueue a follow-up, visible after commit. `is_found`: the sweeper found it due; queue it only once."""
     queries = queue_queries(AsyncpgDriver(await raw(connection)))
     body = asdict(followup)
     if not isinstance(followup, ChildFollowup):
@@ -163,14 +161,16 @@ async def enqueue_followup(
     await queries.enqueue(
         FOLLOWUP_ENTRYPOINT,
         json.dumps(body).encode(),
-        dedupe_key=_dedupe_key_of_errand(followup, is_found),
+        dedupe_key=_dedupe_key_of_followup(followup, is_found),
         on_conflict="skip",
     )
 
 
-def _dedupe_key_of_errand(followup: Followup, is_found: bool) -> str | None:
-    """To forget a child may take until people have answered: who is about to will do. Of the rest each is
-    about what has just been committed, and may come to another end than the one before."""
+def _dedupe_key_of_followup(followup: Followup, is_found: bool) -> str | None:
+    """Deletions of a child are deduplicated, because they may wait long.
+
+    Other follow-ups are not: each may lead to a different result.
+    """
     if is_found or followup.name == FollowupKind.FORGET:
         return f"{followup.name}:{followup.tenant}:{followup.about}"
     return None
@@ -191,7 +191,7 @@ def delivered_followup(payload: bytes | None) -> Followup:
 
 
 async def enqueue_signal_job(connection: Connection, job: SignalJob, *, after: float = 0.0) -> None:
-    """Have some process complete a signal, or match a ticket with kept ones, once this commits."""
+    """Enqueue the delivery of a signal, or the match of a ticket with kept signals, visible after commit."""
     queries = queue_queries(AsyncpgDriver(await raw(connection)))
     await queries.enqueue(
         SIGNAL_ENTRYPOINT,
@@ -212,12 +212,12 @@ def delivered_signal_job(payload: bytes | None) -> SignalJob:
 
 
 def delivered_task(payload: bytes | None) -> TaskKey:
-    """The task that a delivery is about."""
+    """The task of a delivery."""
     body = json.loads(payload or b"{}")
     return TaskKey(Tenant(body["tenant"]), TaskId(body["task_id"]), body["attempt"])
 
 
-_FORGET_LOG = text("""
+_DELETE_LOG = text("""
 WITH old_log AS (
     SELECT id FROM pgq.pgqueuer_log WHERE created < now() - CAST(:age AS interval)
     ORDER BY created LIMIT :limit
@@ -235,6 +235,6 @@ SELECT (SELECT count(*) FROM log) + (SELECT count(*) FROM statistics)
 
 
 async def forget_log(connection: Connection, older_than: float, limit: int) -> int:
-    """Remove what the queue has noted of deliveries that are long gone."""
+    """Delete old rows of the queue's log and statistics."""
     age = {"age": timedelta(seconds=older_than), "limit": limit}
-    return int((await connection.execute(_FORGET_LOG, age)).scalar_one())
+    return int((await connection.execute(_DELETE_LOG, age)).scalar_one())

@@ -1,5 +1,6 @@
-"""Runs that have ended without their agent's code: what their `run_end` hooks will be shown, until a worker
-claims the call. A claim deletes the row, so each run's hooks are called by one worker only.
+"""Due calls of `run_end` hooks, for runs that ended without their agent's code.
+
+A worker claims a call by deleting its row, so one worker calls the hooks of a run.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class PendingRunEnd:
 
 
 async def add(connection: Connection, record: RunRecord) -> None:
-    """Keep what the hooks will be shown. The caller ends the run and has written its thread."""
+    """Store the arguments of the hooks. The caller ends the run and has written its thread."""
     await connection.execute(
         insert(table).from_select(
             ["tenant", "run_id", "log_end", "thread_state"],
@@ -43,7 +44,7 @@ async def add(connection: Connection, record: RunRecord) -> None:
 
 
 async def find(connection: Connection, tenant: Tenant, run_id: RunId) -> PendingRunEnd | None:
-    """What the hooks will be shown; None when no call is due any more."""
+    """The arguments of the hooks; None if no call is due."""
     statement = select(table).where(table.c.tenant == tenant, table.c.run_id == run_id)
     row = (await connection.execute(statement)).mappings().one_or_none()
     if row is None:
@@ -52,7 +53,7 @@ async def find(connection: Connection, tenant: Tenant, run_id: RunId) -> Pending
 
 
 async def claim(connection: Connection, tenant: Tenant, run_id: RunId) -> bool:
-    """Take the call for this worker, which is then the only one; False when it was taken before."""
+    """Claim the call for this worker; False if another worker claimed it."""
     result = await connection.execute(
         delete(table).where(table.c.tenant == tenant, table.c.run_id == run_id)
     )
@@ -61,12 +62,12 @@ async def claim(connection: Connection, tenant: Tenant, run_id: RunId) -> bool:
 
 async def overdue(connection: Connection, *, grace: float, limit: int) -> list[CallRunEnd]:
     """Calls that were due `grace` ago and don't wait for another try; for the sweeper."""
-    long_ago = func.now() - timedelta(seconds=grace)
+    due_before = func.now() - timedelta(seconds=grace)
     statement = (
         select(table.c.tenant, table.c.run_id)
         .where(
-            table.c.created_at < long_ago,
-            ~is_put_off(literal(CALL_RUN_END), table.c.tenant, table.c.run_id, long_ago),
+            table.c.created_at < due_before,
+            ~is_put_off(literal(CALL_RUN_END), table.c.tenant, table.c.run_id, due_before),
         )
         .order_by(table.c.created_at)
         .limit(limit)

@@ -1,4 +1,4 @@
-"""How a run begins to execute: created and admitted at once, or claimed; one statement each."""
+"""How a run starts to execute: `admit` creates a run that executes at once, `claim` takes an existing one."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -58,7 +58,7 @@ SELECT thread.first_seq, thread.state::text, head.seq FROM thread, head
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRow:
-    """The run is ours and running; its messages stand in the log from `first_message_seq` on."""
+    """A run that was created and is owned by this process. Its messages start at `first_message_seq`."""
 
     first_message_seq: int
     event_seq: int
@@ -66,14 +66,14 @@ class AdmittedRow:
 
 
 async def admit(
-    pool: RawPool, run: NewRun, owner: WorkerId, said: Sequence[EventEntry], at: datetime
+    pool: RawPool, run: NewRun, owner: WorkerId, events: Sequence[EventEntry], at: datetime
 ) -> AdmittedRow | None:
-    """Create a run that this process executes at once, attempt 1, and log what is said of that.
+    """Create a run that this process owns under attempt 1, and append its first events.
 
-    None, and nothing written, when its thread is occupied or queued for, or its id is taken.
+    None, and nothing written, if the thread is occupied or has queued runs, or the run's id exists.
     """
     try:
-        row = await pool.fetchrow(_ADMIT, *_admit_arguments(run, owner, said, at))
+        row = await pool.fetchrow(_ADMIT, *_admit_arguments(run, owner, events, at))
     except asyncpg.UniqueViolationError:
         return None
     if row is None:
@@ -82,7 +82,7 @@ async def admit(
 
 
 def _admit_arguments(
-    run: NewRun, owner: WorkerId, said: Sequence[EventEntry], at: datetime
+    run: NewRun, owner: WorkerId, events: Sequence[EventEntry], at: datetime
 ) -> tuple[object, ...]:
     columns = [message_columns(message) for message in run.messages]
     lineage = run.lineage
@@ -102,8 +102,8 @@ def _admit_arguments(
         [column["visibility"] for column in columns],
         [column["content"] for column in columns],
         at,
-        [entry.event_type for entry in said],
-        [entry.body for entry in said],
+        [entry.event_type for entry in events],
+        [entry.body for entry in events],
         lineage.root_run_id,
         lineage.parent_run_id,
         lineage.parent_thread_id,
@@ -122,8 +122,8 @@ WITH thread AS (
     SELECT t.next_message_seq AS next_seq, t.state AS thread_state FROM threads t
     WHERE t.tenant = $1 AND t.id = $2 FOR NO KEY UPDATE
 ), locked AS (
-    SELECT r.id, r.status AS was, r.owner AS lost_owner,
-        -- An answer that a wait has interrupted is completed before anything new is read.
+    SELECT r.id, r.status AS previous_status, r.owner AS lost_owner,
+        -- While an interrupted answer is incomplete, pending inputs stay out of the log.
         coalesce(jsonb_typeof(r.state #> '{extensions,__runtime.partial_answer}') = 'object', false)
             AS has_partial_answer
     FROM runs r, thread
@@ -136,16 +136,16 @@ WITH thread AS (
         -- A paused run is claimed only to be suspended after the loss of its owner, or to be cancelled.
         AND (r.pause_requested_at IS NULL OR r.status = 'running'
             OR r.cancel_requested_at IS NOT NULL)
-        -- A run that waits for a moment resumes no earlier, unless it is to be cancelled.
+        -- A run that waits for a rate limit isn't claimed before that ends, unless it is to be cancelled.
         AND (r.waiting_until IS NULL OR r.waiting_until <= now() OR r.cancel_requested_at IS NOT NULL)
     FOR NO KEY UPDATE OF r
-), waiting AS (
+), unread AS (
     SELECT i.id, i.message, i.position FROM inputs i, locked
     WHERE i.tenant = $1 AND i.run_id = $3 AND i.status = 'pending' AND NOT locked.has_partial_answer
     FOR NO KEY UPDATE OF i
 ), pending AS (
-    SELECT w.id, w.message, thread.next_seq + row_number() OVER (ORDER BY w.position) - 1 AS seq
-    FROM waiting w, thread
+    SELECT u.id, u.message, thread.next_seq + row_number() OVER (ORDER BY u.position) - 1 AS seq
+    FROM unread u, thread
 ), logged AS (
     INSERT INTO messages (tenant, thread_id, seq, message_id, role, visibility, content)
     SELECT $1, $2, p.seq, (p.message->>'id')::uuid, p.message->>'role',
@@ -164,12 +164,12 @@ WITH thread AS (
 ), claimed AS (
     UPDATE runs r SET status = 'running', attempt = r.attempt + 1, owner = $4,
         losses = r.losses + (locked.lost_owner IS NOT NULL)::int, dispatch_id = $6,
-        -- What its owner executed after the last checkpoint, as far as it was heard of.
+        -- The time between the last checkpoint and the last heartbeat of the lost owner.
         lost_seconds = r.lost_seconds + coalesce((
             SELECT greatest(0, extract(epoch FROM w.heartbeat_at - r.updated_at))
             FROM workers w WHERE w.id = locked.lost_owner), 0),
         waiting_reason = NULL, waiting_message = NULL, waiting_until = NULL,
-        -- A run's input is what it was started with: what comes later is in the log alone.
+        -- The input range is what the run was started with. Later messages are only in the log.
         input_from = coalesce(r.input_from, counted.from_seq),
         input_to = coalesce(r.input_to, counted.to_seq),
         input_ids = CASE WHEN r.input_from IS NULL THEN coalesce(counted.ids, '{}')
@@ -178,7 +178,7 @@ WITH thread AS (
         started_at = coalesce(r.started_at, now()), updated_at = now()
     FROM locked, counted
     WHERE r.tenant = $1 AND r.id = locked.id
-    RETURNING r.*, locked.was, locked.lost_owner
+    RETURNING r.*, locked.previous_status, locked.lost_owner
 ), head AS (
     UPDATE event_heads h SET run_id = $3, attempt = claimed.attempt,
         next_seq = h.next_seq + coalesce(cardinality(counted.ids), 0)
@@ -199,8 +199,7 @@ FROM claimed CROSS JOIN counted CROSS JOIN thread LEFT JOIN head ON true
 
 @dataclass(frozen=True, slots=True)
 class ClaimedRow:
-    """The run is ours under a new attempt. `was` is its status before, `taken_over` tells whether
-    another worker has died over it."""
+    """A run that this process owns under a new attempt. `taken_over`: its last owner died."""
 
     record: RunRecord
     previous_state: RunStatus
@@ -208,9 +207,9 @@ class ClaimedRow:
     next_message_seq: int
     thread_state: JsonObject
     events: Sequence[EventEntry] = ()
-    """What the claim has said: of each input that it let into the log."""
+    """One `input_delivered` event for each input that the claim appended to the log."""
     event_seq: int = 0
-    """The number of the first of them."""
+    """The seq of the first of these events."""
 
 
 async def claim(
@@ -224,14 +223,14 @@ async def claim(
     *,
     unless_lost: Collection[int] = (),
 ) -> ClaimedRow | None:
-    """At most one worker gets the run, and never while its owner is alive: forget it on None.
+    """Claim a run whose owner is dead or missing. At most one worker gets it.
 
-    Nor does this one when so many workers as in `unless_lost` have been lost over it, unless it has a
-    cancel request. The run's waiting inputs enter the log in the same instant, and it is said of each.
+    Returns None if the run isn't free, or if its losses would be one of `unless_lost` and it has no cancel
+    request. The same statement appends the run's pending inputs to the log, with an event for each.
     """
-    patience = timedelta(seconds=timeout)
+    heartbeat_timeout = timedelta(seconds=timeout)
     row = await pool.fetchrow(
-        *(_CLAIM, tenant, thread_id, run_id, owner, patience, dispatch_id),
+        *(_CLAIM, tenant, thread_id, run_id, owner, heartbeat_timeout, dispatch_id),
         InputDelivered.event_type,
         list(unless_lost),
     )
@@ -239,19 +238,19 @@ async def claim(
         return None
     return ClaimedRow(
         run_of(row),
-        RunStatus(row["was"]),
+        RunStatus(row["previous_status"]),
         row["lost_owner"] is not None,
         row["next_seq"],
         parsed(row["thread_state"]) or {},
-        _told_of(row),
+        _delivery_events(row),
         row["event_seq"] or 0,
     )
 
 
-def _told_of(row: asyncpg.Record) -> list[EventEntry]:
+def _delivery_events(row: asyncpg.Record) -> list[EventEntry]:
     input_ids, message_ids = row["delivered"] or (), row["delivered_ids"] or ()
     first = row["next_seq"] - len(input_ids)
     return [
-        entry(PendingEvent(InputDelivered(str(input_id), str(message_id), first + place), None))
-        for place, (input_id, message_id) in enumerate(zip(input_ids, message_ids, strict=True))
+        entry(PendingEvent(InputDelivered(str(input_id), str(message_id), first + index), None))
+        for index, (input_id, message_id) in enumerate(zip(input_ids, message_ids, strict=True))
     ]

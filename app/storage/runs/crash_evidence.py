@@ -1,4 +1,4 @@
-"""Traces of calls in the log and among the workers, for whoever has to find out what became of one."""
+"""Collects evidence about a call whose worker died: the worker, streamed output and progress."""
 
 import json
 from datetime import datetime
@@ -13,8 +13,8 @@ from app.storage.postgres.database import Connection
 from app.storage.tables import events, tool_calls, workers
 
 PROGRESS = "tool-call-progress"
-_PIECES = 200
-"""Of the output, the last ones that are read."""
+_MAX_DELTAS = 200
+"""Output deltas that are read, the newest first."""
 
 
 async def evidence_of(
@@ -26,23 +26,23 @@ async def evidence_of(
     *,
     since: datetime | None,
 ) -> CrashEvidence:
-    """Who had the call, and what it said since it was handed to its tool."""
-    said = _said(tenant, thread_id, run_id, since)
+    """The worker of a call, and the output and progress that the call has emitted since its start."""
+    bodies = _bodies_of_run(tenant, thread_id, run_id, since)
     body = cast(events.c.body, JSONB)
-    pieces = await connection.execute(
-        said.where(
+    deltas = await connection.execute(
+        bodies.where(
             events.c.event_type == ToolCallStreamDelta.event_type, body["id"].astext == call_id
-        ).limit(_PIECES)
+        ).limit(_MAX_DELTAS)
     )
-    streamed = "".join(reversed([json.loads(piece.body)["delta"] for piece in pieces]))
-    shown = await connection.execute(
-        said.where(
+    streamed = "".join(reversed([json.loads(delta.body)["delta"] for delta in deltas]))
+    snapshots = await connection.execute(
+        bodies.where(
             events.c.event_type == ActivitySnapshot.event_type,
             body["activity_type"].astext == PROGRESS,
             body["content"]["call_id"].astext == call_id,
         ).limit(1)
     )
-    progress = shown.first()
+    progress = snapshots.first()
     return CrashEvidence(
         await _worker(connection, tenant, run_id, call_id),
         streamed[-MAX_STREAMED_CHARACTERS:],
@@ -50,10 +50,10 @@ async def evidence_of(
     )
 
 
-def _said(
+def _bodies_of_run(
     tenant: Tenant, thread_id: ThreadId, run_id: RunId, since: datetime | None
 ) -> Select[tuple[str]]:
-    """What a run has said, newest first."""
+    """The events of a run, newest first."""
     statement = select(events.c.body).where(
         events.c.tenant == tenant, events.c.thread_id == thread_id, events.c.run_id == run_id
     )

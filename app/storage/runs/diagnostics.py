@@ -1,4 +1,4 @@
-"""What keeps a run where it is: its owner's heartbeat, its place in line, its delivery."""
+"""Why a run doesn't progress: its owner's heartbeat, living workers, its position in the thread's queue."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from app.storage.tables import runs, workers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The process that executes a run, or did when it was last heard of."""
+    """The process that owns a run, with its last heartbeat."""
 
     id: WorkerId
     host: str
@@ -25,7 +25,7 @@ class Owner:
 async def owner(
     connection: Connection, worker: WorkerId, *, heartbeat_timeout: float
 ) -> Owner | None:
-    """By the database's clock, as whoever would claim the run judges it."""
+    """The owner of a run. `is_alive` uses the database's clock, as a claim does."""
     alive = workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout)
     statement = select(
         workers.c.host, workers.c.pid, workers.c.heartbeat_at, alive.label("is_alive")
@@ -43,7 +43,7 @@ async def owner(
 
 
 async def living_workers(connection: Connection, *, heartbeat_timeout: float) -> int:
-    """How many processes there are that execute runs."""
+    """The number of living processes that execute runs."""
     statement = (
         select(func.count())
         .select_from(workers)
@@ -56,7 +56,7 @@ async def living_workers(connection: Connection, *, heartbeat_timeout: float) ->
 
 
 async def queue_position(connection: Connection, record: RunRecord) -> int:
-    """1 for the run that is the next to occupy its thread."""
+    """The position of a run in its thread's queue; 1 is admitted next."""
     own = (
         select(runs.c.events_from)
         .where(runs.c.tenant == record.tenant, runs.c.id == record.id)

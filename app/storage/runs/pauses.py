@@ -1,4 +1,4 @@
-"""The pause request on a run's row; every writer holds the run's lock."""
+"""The pause request in a run's row. Every writer holds the run's lock."""
 
 from sqlalchemy import ColumnElement, case, func, or_, update
 
@@ -11,15 +11,15 @@ from app.storage.tables import runs
 NOT_PAUSED: ColumnElement[bool] = or_(
     runs.c.pause_requested_at.is_(None), runs.c.cancel_requested_at.is_not(None)
 )
-"""A run that waits may be claimed. A cancel request overrides a pause."""
+"""Whether a waiting run may be claimed. A cancel request overrides a pause."""
 CLAIMABLE: ColumnElement[bool] = or_(runs.c.status == RunStatus.RUNNING.value, NOT_PAUSED)
-"""The same of a run in any status. A paused run that lost its owner is claimed to be suspended."""
+"""Whether a run in any status may be claimed. A paused run that lost its owner is claimed, then suspended."""
 
 
 async def request(
     connection: Connection, tenant: Tenant, run_id: RunId, *, by: str, reason: str | None
 ) -> bool:
-    """Write a pause request; False when the run has one already, which stays."""
+    """Write a pause request; False if the run has one already, which stays."""
     result = await connection.execute(
         update(runs)
         .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.pause_requested_at.is_(None))
@@ -31,8 +31,8 @@ async def request(
 async def remove(connection: Connection, tenant: Tenant, run_id: RunId) -> bool:
     """Remove the pause request; False when there was none.
 
-    `updated_at` of a run that waits starts the grace period of the sweeper anew, because a delivery is on
-    its way. For an executing run it stays the time of the last checkpoint.
+    For a waiting run this sets `updated_at`, so that the sweeper leaves it to the delivery that was just
+    queued. For an executing run `updated_at` stays the time of the last checkpoint.
     """
     result = await connection.execute(
         update(runs)

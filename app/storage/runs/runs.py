@@ -1,4 +1,4 @@
-"""Runs: read by anybody of their tenant, written by commands under the locks they name."""
+"""Runs: rows, cancel requests, releases, and the sweeper's searches. Writers hold the locks they name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from app.storage.tables import runs, threads, tickets, workers
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """Enough to wake a run: which, and under which attempt it was last seen."""
+    """What a delivery names: a run, and the attempt that it had when the delivery was queued."""
 
     tenant: Tenant
     thread_id: ThreadId
@@ -50,7 +50,7 @@ async def get(connection: Connection, tenant: Tenant, run_id: RunId) -> RunRecor
 
 
 async def lock(connection: Connection, tenant: Tenant, run_id: RunId) -> RunRecord | None:
-    """The run as it stands once nobody else is writing it; taken after its thread's lock."""
+    """Lock a run until commit and read it. The thread's lock comes first."""
     statement = (
         select(runs)
         .where(runs.c.tenant == tenant, runs.c.id == run_id)
@@ -60,13 +60,13 @@ async def lock(connection: Connection, tenant: Tenant, run_id: RunId) -> RunReco
     return None if row is None else run_of(row)
 
 
-async def see_one_instant(connection: Connection) -> None:
-    """Let all statements of this transaction see the same state; to be its first one."""
+async def use_one_snapshot(connection: Connection) -> None:
+    """Let all statements of this transaction read the same snapshot. Must be its first statement."""
     await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
 
 
 async def request_digest(connection: Connection, tenant: Tenant, run_id: RunId) -> str | None:
-    """What the run was started with, to tell a repetition from another request."""
+    """The digest of the request that started the run, to recognise a repeated request."""
     statement = select(runs.c.request_digest).where(runs.c.tenant == tenant, runs.c.id == run_id)
     digest: str | None = (await connection.execute(statement)).scalar_one_or_none()
     return digest
@@ -75,13 +75,13 @@ async def request_digest(connection: Connection, tenant: Tenant, run_id: RunId) 
 async def insert_created(
     connection: Connection, run: NewRun, *, admitted: bool, events_from: int, at: datetime
 ) -> bool:
-    """A run that nobody executes yet; False, and nothing written, when its id is taken."""
+    """Insert a run that no worker executes yet; False, and nothing written, if its id exists."""
     lineage = run.lineage
-    about = run.input
+    run_input = run.input
     before = select(runs.c.thread_state_before).where(
         runs.c.tenant == run.tenant, runs.c.id == lineage.retry_of
     )
-    stretch = None if about is None else about.range
+    input_range = None if run_input is None else run_input.range
     result = await connection.execute(
         insert(runs)
         .values(
@@ -103,11 +103,11 @@ async def insert_created(
             metadata=storable(run.metadata),
             started_by=run.started_by,
             traceparent=run.traceparent,
-            input_from=None if stretch is None else stretch.from_seq,
-            input_to=None if stretch is None else stretch.to_seq,
-            input_ids=[] if about is None else list(about.trigger_message_ids),
+            input_from=None if input_range is None else input_range.from_seq,
+            input_to=None if input_range is None else input_range.to_seq,
+            input_ids=[] if run_input is None else list(run_input.trigger_message_ids),
             events_from=events_from,
-            # Should it be rolled back, the run that it makes up for goes with it.
+            # A rollback of this run also rolls back the run that it retries.
             thread_state_before=before.scalar_subquery() if lineage.retry_of else None,
             created_at=at,
             updated_at=at,
@@ -120,8 +120,7 @@ async def insert_created(
 async def request_cancel(
     connection: Connection, tenant: Tenant, run_id: RunId, *, by: str, reason: str | None
 ) -> bool:
-    """Make the wish to cancel durable; the first one counts, later ones get False. The caller holds the
-    run's lock."""
+    """Write a cancel request; False if the run has one. The caller holds the run's lock."""
     result = await connection.execute(
         update(runs)
         .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.cancel_requested_at.is_(None))
@@ -135,7 +134,7 @@ async def request_cancel(
 
 
 async def lock_key(connection: Connection, tenant: Tenant, run_id: RunId) -> RunKey | None:
-    """Lock a run that hasn't ended by its key alone: other columns may be unreadable."""
+    """Lock a run that isn't done. Reads only its key: other columns may be unreadable."""
     statement = (
         select(*_key_columns)
         .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.status != RunStatus.DONE.value)
@@ -148,16 +147,18 @@ async def lock_key(connection: Connection, tenant: Tenant, run_id: RunId) -> Run
 
 
 async def thread_of(connection: Connection, tenant: Tenant, run_id: RunId) -> ThreadId | None:
-    """The thread of a run; it never changes, so no lock is needed."""
+    """The thread of a run. It never changes, so no lock is needed."""
     statement = select(runs.c.thread_id).where(runs.c.tenant == tenant, runs.c.id == run_id)
     found = await connection.scalar(statement)
     return None if found is None else ThreadId(found)
 
 
 async def note_thread_state(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
-    """Keep what the thread remembers, before a run changes that for the first time; the caller holds
-    the locks of both."""
-    found = (
+    """Copy the thread's state into the run before the run's first change of it, for a rollback.
+
+    The caller holds the locks of both.
+    """
+    thread_state = (
         select(func.coalesce(threads.c.state, cast({}, JSONB)))
         .where(threads.c.tenant == runs.c.tenant, threads.c.id == runs.c.thread_id)
         .scalar_subquery()
@@ -165,15 +166,17 @@ async def note_thread_state(connection: Connection, tenant: Tenant, run_id: RunI
     await connection.execute(
         update(runs)
         .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.thread_state_before.is_(None))
-        .values(thread_state_before=found)
+        .values(thread_state_before=thread_state)
     )
 
 
 async def request_rollback(
     connection: Connection, tenant: Tenant, run_id: RunId, *, by: RunId
 ) -> bool:
-    """Make it durable that a run is to be taken out of the conversation at its end; False when it was
-    before, by another one. The caller holds the run's lock."""
+    """Request that a run is rolled back once it is done; False if that was requested before.
+
+    The caller holds the run's lock.
+    """
     result = await connection.execute(
         update(runs)
         .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.rolled_back_by.is_(None))
@@ -191,7 +194,7 @@ async def cancel_reason(connection: Connection, tenant: Tenant, run_id: RunId) -
 async def set_state_of_done(
     connection: Connection, tenant: Tenant, run_id: RunId, state: JsonObject
 ) -> None:
-    """Replace the state of a run that has ended."""
+    """Replace the state of a run that is done."""
     await connection.execute(
         update(runs)
         .where(runs.c.tenant == tenant, runs.c.id == run_id)
@@ -203,10 +206,9 @@ async def set_state_of_done(
 async def release(
     connection: Connection, tenant: Tenant, run_id: RunId, attempt: int, *, failed: bool
 ) -> bool:
-    """Give up ownership, so that another worker may claim at once; False when it was lost before.
+    """Give up ownership, so that another worker may claim at once; False if it was lost before.
 
-    A worker that failed over the run counts as lost over it. What it has executed since its last
-    checkpoint is kept.
+    A failure counts as a loss. The time since the last checkpoint is added to `lost_seconds`.
     """
     unsaved = func.extract("epoch", func.now() - runs.c.updated_at)
     result = await connection.execute(
@@ -227,21 +229,21 @@ async def release(
     return result.rowcount == 1
 
 
-_SWEEPING = 0x53776565
+_SWEEP_LOCK = 0x53776565
 
 
 async def may_sweep(connection: Connection) -> bool:
-    """At most one process sweeps; the others have their turn when its transaction ends."""
-    statement = select(func.pg_try_advisory_xact_lock(_SWEEPING))
+    """Try to take the sweep lock until commit, so that one process sweeps at a time."""
+    statement = select(func.pg_try_advisory_xact_lock(_SWEEP_LOCK))
     return bool((await connection.execute(statement)).scalar_one())
 
 
 async def without_owner(
     connection: Connection, *, heartbeat_timeout: float, grace: float, limit: int
 ) -> list[RunKey]:
-    """Runs that ought to be moving and have no live owner, of every tenant; for the sweeper.
+    """Runs of all tenants that a worker should execute and that have no live owner; for the sweeper.
 
-    A run that was touched within `grace` and never had an owner has a delivery on its way.
+    A run without owner that changed within `grace` is left out: its delivery is still queued.
     """
     return await keys_of(
         connection,
@@ -269,23 +271,23 @@ def is_without_owner(heartbeat_timeout: float, grace: float) -> ColumnElement[bo
 async def with_unnoticed_decision(
     connection: Connection, *, grace: float, limit: int
 ) -> list[RunKey]:
-    """Runs that wait although a ticket of theirs was answered, or expired, `grace` ago; for the sweeper.
+    """Waiting runs whose ticket was decided or expired at least `grace` ago; for the sweeper.
 
-    Found by their tickets, because a million runs may wait. One that waits for its agent's version, for a
-    moment, or to be let go on beyond a limit, couldn't use the answer.
+    Searched by ticket, because a million runs may wait. Runs that wait for their agent's version, for a rate
+    limit or for a decision about a limit are left out: they can't use the decision yet.
     """
-    mine = (tickets.c.tenant == runs.c.tenant) & (tickets.c.run_id == runs.c.id)
-    about_limit = tickets.alias("about_limit")
-    held = exists().where(
-        about_limit.c.tenant == runs.c.tenant,
-        about_limit.c.run_id == runs.c.id,
-        about_limit.c.kind == TicketKind.LIMIT.value,
-        about_limit.c.status == TicketStatus.OPEN.value,
+    its_run = (tickets.c.tenant == runs.c.tenant) & (tickets.c.run_id == runs.c.id)
+    limit_tickets = tickets.alias("limit_tickets")
+    has_open_limit = exists().where(
+        limit_tickets.c.tenant == runs.c.tenant,
+        limit_tickets.c.run_id == runs.c.id,
+        limit_tickets.c.kind == TicketKind.LIMIT.value,
+        limit_tickets.c.status == TicketStatus.OPEN.value,
     )
     return await keys_of(
         connection,
         select(*_key_columns)
-        .join_from(tickets, runs, mine)
+        .join_from(tickets, runs, its_run)
         .where(
             tickets.c.status.in_(("decided", "expired")),
             tickets.c.applied_at.is_(None),
@@ -295,7 +297,7 @@ async def with_unnoticed_decision(
                 (WaitingReason.AGENT_VERSION_UNAVAILABLE.value, WaitingReason.RATE_LIMIT.value)
             ),
             NOT_PAUSED,
-            ~held,
+            ~has_open_limit,
         )
         .order_by(tickets.c.updated_at)
         .limit(limit),
@@ -303,7 +305,7 @@ async def with_unnoticed_decision(
 
 
 async def with_unread_input(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
-    """Runs that wait for their tasks although one reported `grace` ago; for the sweeper."""
+    """Runs that wait for their tasks and got a report at least `grace` ago; for the sweeper."""
     return await keys_of(
         connection,
         select(*_key_columns)
@@ -319,7 +321,7 @@ async def with_unread_input(connection: Connection, *, grace: float, limit: int)
 
 
 async def resumed(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
-    """Runs that still wait although their pause was removed `grace` ago; for the sweeper."""
+    """Runs whose pause was removed at least `grace` ago and that still wait; for the sweeper."""
     return await keys_of(
         connection,
         select(*_key_columns)
@@ -334,7 +336,7 @@ async def resumed(connection: Connection, *, grace: float, limit: int) -> list[R
 
 
 async def count_task_ended(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
-    """One open task less; the caller holds the run's lock and has ended the task."""
+    """Decrement the run's open tasks. The caller holds the run's lock and has ended the task."""
     await connection.execute(
         update(runs)
         .where(runs.c.tenant == tenant, runs.c.id == run_id)
@@ -345,7 +347,7 @@ async def count_task_ended(connection: Connection, tenant: Tenant, run_id: RunId
 async def waiting_for_version(
     connection: Connection, versions: Sequence[AgentVersion], limit: int
 ) -> list[RunKey]:
-    """Runs that wait for a version of their agent which is here now; for the sweeper."""
+    """Runs that wait for one of these agent versions; for the sweeper."""
     return await keys_of(
         connection,
         select(*_key_columns)
@@ -360,7 +362,7 @@ async def waiting_for_version(
 
 
 async def past_rate_limit(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
-    """Runs that should have resumed `grace` ago, after a rate limit; for the sweeper."""
+    """Runs whose rate limit ended at least `grace` ago and that still wait; for the sweeper."""
     return await keys_of(
         connection,
         select(*_key_columns)
@@ -394,7 +396,7 @@ async def page(
     before: tuple[datetime, RunId] | None,
     limit: int,
 ) -> Slice[RunRecord]:
-    """Runs, newest first, before a place in that order. Never loads a message body."""
+    """Runs, newest first, created before the cursor. Never loads a message body."""
     conditions: list[ColumnElement[bool]] = [runs.c.tenant == tenant]
     if wanted.thread_id is not None:
         conditions.append(runs.c.thread_id == wanted.thread_id)
@@ -428,7 +430,7 @@ async def page(
     )
 
 
-_STANDING = """
+_STATUS = """
 SELECT r.status, r.pause_requested_at IS NULL AND (
     r.waiting_reason IN ('manual_pause', 'rate_limit')
     OR r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
@@ -443,11 +445,11 @@ FROM runs r WHERE r.tenant = $1 AND r.id = $2
 
 @dataclass(frozen=True, slots=True)
 class StoredStatus:
-    """Whether a run is done, at rest, or on the move: what a stream must know to end or stay open."""
+    """A run's status, and whether a worker will continue it: decides whether a stream stays open."""
 
     status: RunStatus
     has_answer: bool
-    """A worker will continue the run: a ticket was answered, a task has reported, a pause was removed, or the
+    """A worker will continue the run: a ticket was decided, a task has reported, a pause was removed, or the
     run waits for a rate limit."""
 
     @property
@@ -456,5 +458,5 @@ class StoredStatus:
 
 
 async def status_of_run(pool: RawPool, tenant: Tenant, run_id: RunId) -> StoredStatus | None:
-    row = await pool.fetchrow(_STANDING, tenant, run_id)
+    row = await pool.fetchrow(_STATUS, tenant, run_id)
     return None if row is None else StoredStatus(RunStatus(row["status"]), bool(row["has_answer"]))

@@ -13,7 +13,7 @@ from app.storage.runs.runs import RunKey
 from app.storage.tables import runs
 
 
-def _queued(tenant: Tenant, thread_id: ThreadId) -> ColumnElement[bool]:
+def _is_queued(tenant: Tenant, thread_id: ThreadId) -> ColumnElement[bool]:
     return and_(
         runs.c.tenant == tenant,
         runs.c.thread_id == thread_id,
@@ -26,7 +26,7 @@ async def next_queued(connection: Connection, tenant: Tenant, thread_id: ThreadI
     """The first queued run of a thread; the caller holds the thread's lock."""
     statement = (
         select(runs.c.id, runs.c.attempt)
-        .where(_queued(tenant, thread_id))
+        .where(_is_queued(tenant, thread_id))
         .order_by(runs.c.events_from)
         .limit(1)
     )
@@ -35,9 +35,9 @@ async def next_queued(connection: Connection, tenant: Tenant, thread_id: ThreadI
 
 
 async def mark_admitted(connection: Connection, key: RunKey) -> bool:
-    """Let a queued run occupy its thread; the unique index refuses a second one.
+    """Let a queued run occupy its thread. A unique index refuses a second one.
 
-    False when the run is paused: it occupies the thread, and isn't executed before it is resumed.
+    False if the run is paused: it occupies the thread, but isn't executed before it is resumed.
     """
     statement = (
         update(runs)
@@ -51,8 +51,10 @@ async def mark_admitted(connection: Connection, key: RunKey) -> bool:
 async def lock_unfinished(
     connection: Connection, tenant: Tenant, thread_id: ThreadId
 ) -> list[RunId]:
-    """Lock the runs of a thread that haven't ended until the commit, oldest first; the caller holds the
-    thread's lock."""
+    """The runs of a thread that aren't done, in queue order, locked until commit.
+
+    The caller holds the thread's lock.
+    """
     statement = (
         select(runs.c.id)
         .where(

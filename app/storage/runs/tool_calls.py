@@ -1,4 +1,4 @@
-"""Calls of open steps: what a takeover, or an end at rest, needs to know of each."""
+"""Reads the tool calls of a run's open step, for a takeover or for the end of a suspended run."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from app.storage.codec import Row, parsed
 from app.storage.postgres.database import Connection, RawPool
 from app.storage.tables import tool_calls
 
-_OPEN = """
+_CALLS_OF_RUN = """
 SELECT step_index, call_id, position, name, arguments, run_with, kept, status, effect, idempotency_key,
     started_at
 FROM tool_calls WHERE tenant = $1 AND run_id = $2 ORDER BY position
@@ -21,14 +21,14 @@ FROM tool_calls WHERE tenant = $1 AND run_id = $2 ORDER BY position
 async def of_open_step(
     pool: RawPool, tenant: Tenant, run_id: RunId
 ) -> list[tuple[CallState, datetime | None]]:
-    """The open step's calls in their order, with the time at which each was marked."""
-    rows = await pool.fetch(_OPEN, tenant, run_id)
+    """The calls of the open step in order, each with the time at which it started."""
+    rows = await pool.fetch(_CALLS_OF_RUN, tenant, run_id)
     return [(_state_of(row), row["started_at"]) for row in rows]
 
 
 async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[CallState]:
-    """The same, under the locks of a command."""
-    # The one value that may be any JSON, text too: decoded once, whoever reads it.
+    """The calls of the open step in order, read in a command's transaction."""
+    # As text, because the arguments may be a JSON string: `parsed` would decode that twice.
     arguments = cast(tool_calls.c.arguments, Text).label("arguments")
     others = [column for column in tool_calls.c if column.name != "arguments"]
     statement = (

@@ -1,7 +1,7 @@
-"""Inputs: a run's inbox. They enter the log when it is claimed, or at a border of its steps.
+"""Inputs: messages that wait for a run. They enter the log when it is claimed, or between its steps.
 
-Whoever queues holds the run's lock, and the run's row counts what is unread: an end or a rest that
-locks that row can't overlook anything.
+A transaction that queues inputs holds the run's lock and counts them in the run's row. So a checkpoint that
+locks this row sees all of them.
 """
 
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ async def queue(
     run_id: RunId,
     waiting: Sequence[tuple[InputId, Message]],
 ) -> None:
-    """Keep messages in their order, behind those that wait already."""
-    mine = (inputs.c.tenant == tenant) & (inputs.c.run_id == run_id)
-    pending = mine & (inputs.c.status == InputStatus.PENDING.value)
-    last = select(func.coalesce(func.max(inputs.c.position), 0)).where(pending)
-    behind: int = (await connection.execute(last)).scalar_one()
+    """Append messages to a run's pending inputs, in order. The caller holds the run's lock."""
+    of_run = (inputs.c.tenant == tenant) & (inputs.c.run_id == run_id)
+    pending = of_run & (inputs.c.status == InputStatus.PENDING.value)
+    last_statement = select(func.coalesce(func.max(inputs.c.position), 0)).where(pending)
+    last_position: int = (await connection.execute(last_statement)).scalar_one()
     await connection.execute(
-        # The moment of the statement, not of the transaction: lists are in the order of the locks.
+        # The time of the statement: transactions that wait for the lock get times in the order of the lock.
         insert(inputs).values(created_at=func.clock_timestamp()),
         [
             {
@@ -47,7 +47,7 @@ async def queue(
                 "position": position,
                 "message": storable(message_to_json(message)),
             }
-            for position, (input_id, message) in enumerate(waiting, behind + 1)
+            for position, (input_id, message) in enumerate(waiting, last_position + 1)
         ],
     )
     await connection.execute(
@@ -59,7 +59,7 @@ async def queue(
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A log's new end, and which of it was waiting until now."""
+    """New messages of a log, and those of them that were pending inputs."""
 
     log: list[LoggedMessage]
     delivered: list[tuple[InputId, LoggedMessage]]
@@ -74,10 +74,10 @@ async def enter_log(
     next_seq: int,
     at: datetime,
 ) -> Entered | None:
-    """Append what waits for an executing run to its thread's log, each once and in order.
+    """Append an executing run's pending inputs to its thread's log, each once and in order.
 
-    Returns the log from `next_seq` on, where its owner believes the end to be: what a lost reply has
-    hidden from it is there as well. None, and nothing written, when the run has another owner.
+    Returns the log from `next_seq` on, the end that the owner knows. This includes messages whose commit was
+    lost on the way to the owner. None, and nothing written, if the run has another attempt or status.
     """
     thread = await threads.lock(connection, tenant, thread_id)
     record = await runs.lock(connection, tenant, run_id)
@@ -113,7 +113,7 @@ async def enter_log(
 
 
 async def retract(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
-    """The run will never take what still waits for it; the caller writes its row."""
+    """Retract the pending inputs of a run that ends. The caller writes the run's row."""
     await connection.execute(
         update(inputs)
         .where(
@@ -126,7 +126,7 @@ async def retract(connection: Connection, tenant: Tenant, run_id: RunId) -> None
 
 
 async def retracted(connection: Connection, tenant: Tenant, run_id: RunId) -> list[Message]:
-    """What a run was to take and never did, in order."""
+    """The retracted messages of a run, in order."""
     statement = (
         select(inputs.c.message)
         .where(

@@ -1,6 +1,6 @@
-"""A thread's log: appended under the thread's lock, read by stretches, never changed.
+"""A thread's message log: appended under the thread's lock, never changed.
 
-What was rolled back is left out of it where a model reads, and where a list isn't asked for all.
+Messages that were rolled back are left out for models, and in lists unless a client asks for them.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from app.storage.page_rows import page_rows
 from app.storage.postgres.database import Connection, RawPool
 from app.storage.tables import messages, rollbacks
 
-SLICE_OF_HISTORY = 250_000
-"""Bytes, roughly, that are decoded without a pause."""
+MAX_DECODED_BYTES = 250_000
+"""Bytes of messages that are decoded before the event loop gets control; approximate."""
 
 _HISTORY = """
 SELECT seq, message_id, role, visibility, content, tool_calls, tool_call_id, produced_by_run,
@@ -33,9 +33,9 @@ ORDER BY seq
 
 
 async def history(pool: RawPool, tenant: Tenant, thread_id: ThreadId) -> list[LoggedMessage]:
-    """The whole log as it counts, for the run that is about to continue it.
+    """The log without rolled-back messages, for a run that continues it.
 
-    A log may be long: other tasks of the loop get their turn while it is decoded.
+    Decoding yields to the event loop, because a log may be long.
     """
     return await _decoded(await pool.fetch(_HISTORY, tenant, thread_id))
 
@@ -46,7 +46,7 @@ async def _decoded(rows: Sequence[Row]) -> list[LoggedMessage]:
     for row in rows:
         log.append(message_of(row))
         size += 500 + len(row["content"])
-        if size > SLICE_OF_HISTORY:
+        if size > MAX_DECODED_BYTES:
             size = 0
             await yield_to_loop()
     return log
@@ -65,28 +65,27 @@ ORDER BY seq
 async def history_at_end(
     pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, log_end: int
 ) -> list[LoggedMessage]:
-    """The log as it counted when a run ended: without later messages, and with the run's own messages
-    even if it was rolled back."""
+    """The log at the end of a run: without later messages and rollbacks, with the run's own messages."""
     return await _decoded(await pool.fetch(_HISTORY_AT_END, tenant, thread_id, run_id, log_end))
 
 
-_A_TEXT = '$[*] ? (@.type == "text" && @.text != "")'
+_HAS_TEXT = '$[*] ? (@.type == "text" && @.text != "")'
 
 
-async def last_words(connection: Connection, record: RunRecord) -> LoggedMessage | None:
-    """The last message with a text that the assistant has written in a run."""
-    written = record.output.range
-    if written is None:
+async def last_assistant_text(connection: Connection, record: RunRecord) -> LoggedMessage | None:
+    """The last assistant message of a run that has text."""
+    output_range = record.output.range
+    if output_range is None:
         return None
     statement = (
         select(messages)
         .where(
             messages.c.tenant == record.tenant,
             messages.c.thread_id == record.thread_id,
-            messages.c.seq.between(written.from_seq, written.to_seq),
+            messages.c.seq.between(output_range.from_seq, output_range.to_seq),
             messages.c.produced_by_run == record.id,
             messages.c.role == Role.ASSISTANT.value,
-            func.jsonb_path_exists(messages.c.content, cast(_A_TEXT, JSONPATH)),
+            func.jsonb_path_exists(messages.c.content, cast(_HAS_TEXT, JSONPATH)),
         )
         .order_by(messages.c.seq.desc())
         .limit(1)
@@ -102,14 +101,14 @@ async def append(
     next_seq: int,
     new: Sequence[Message],
 ) -> None:
-    """Write messages from `next_seq` on; the caller holds the thread's lock and advances it."""
+    """Insert messages from `next_seq` on. The caller holds the thread's lock and advances its counter."""
     rows = []
-    for place, message in enumerate(new):
+    for index, message in enumerate(new):
         columns = message_columns(message)
         columns["content"] = parsed(columns["content"])
         columns["tool_calls"] = parsed(columns["tool_calls"])
         columns["ran_with"] = parsed(columns["ran_with"])
-        rows.append({"tenant": tenant, "thread_id": thread_id, "seq": next_seq + place, **columns})
+        rows.append({"tenant": tenant, "thread_id": thread_id, "seq": next_seq + index, **columns})
     if rows:
         await connection.execute(insert(messages), rows)
 
@@ -117,7 +116,7 @@ async def append(
 async def since(
     connection: Connection, tenant: Tenant, thread_id: ThreadId, first_seq: int
 ) -> list[LoggedMessage]:
-    """The log from a place on."""
+    """The log from `first_seq` on."""
     statement = (
         select(messages)
         .where(
@@ -134,7 +133,7 @@ async def since(
 async def copy(
     connection: Connection, tenant: Tenant, origin: ThreadId, copy_: ThreadId, *, up_to: int
 ) -> None:
-    """Begin a new thread's log with the same messages under the same seqs."""
+    """Copy messages into a new thread's log, with their seqs."""
     columns = [column for column in messages.c if column.name not in ("tenant", "thread_id")]
     statement = select(
         messages.c.tenant, cast(copy_, messages.c.thread_id.type).label("thread_id"), *columns
@@ -156,7 +155,7 @@ async def page(
     limit: int,
     with_rolled_back: bool = False,
 ) -> Slice[LoggedMessage]:
-    """A stretch of the log between two places, both excluded; all visibilities unless one is named."""
+    """Messages between the seqs `after` and `before`, both excluded."""
     statement = (
         select(messages, rollbacks.c.by_run_id)
         .outerjoin(rollbacks, _is_within)

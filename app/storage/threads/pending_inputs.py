@@ -1,6 +1,6 @@
-"""What clients have sent to a thread: found, listed, changed where it still waits, and forgotten.
+"""Inputs that clients have sent: found, listed, changed while pending, and removed.
 
-Whoever changes something holds the thread's lock, as does every run that takes something.
+A transaction that changes or consumes an input holds the thread's lock.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ from app.storage.tables import runs as run_table
 async def find(
     connection: Connection, tenant: Tenant, thread_id: ThreadId, input_id: InputId
 ) -> Input | None:
-    """What a client has sent to a thread. Under the thread's lock nobody takes it meanwhile."""
+    """An input that a client has sent. Under the thread's lock no run consumes it meanwhile."""
     statement = select(inputs).where(
         inputs.c.tenant == tenant,
         inputs.c.thread_id == thread_id,
@@ -43,7 +43,7 @@ async def page(
     after: tuple[datetime, InputId] | None,
     limit: int,
 ) -> Slice[Input]:
-    """What clients have sent to a thread and waits no more, oldest first, behind a place in that order."""
+    """Consumed or retracted inputs of a thread, oldest first, behind the cursor."""
     statement = select(inputs).where(
         inputs.c.tenant == tenant,
         inputs.c.thread_id == thread_id,
@@ -65,8 +65,8 @@ async def waiting_page(
     after: tuple[int, int],
     limit: int,
 ) -> Slice[Input]:
-    """Messages that no run has read yet, in the order in which they will be read: by the runs'
-    `events_from`, then by position."""
+    """Pending inputs of a thread in the order in which runs will read them: by `events_from` of the run,
+    then by the input's position."""
     its_run = (run_table.c.tenant == inputs.c.tenant) & (run_table.c.id == inputs.c.run_id)
     statement = (
         select(inputs, run_table.c.events_from)
@@ -94,7 +94,7 @@ def _waiting(row: Row) -> Input:
 
 
 _is_from_outside = inputs.c.message["visibility"].astext.is_distinct_from(Visibility.INTERNAL.value)
-"""What a run is told by its own tasks is nobody's to take back."""
+"""Reports of a run's own tasks are internal: clients can neither list nor change them."""
 
 
 def _input_of(row: Row) -> Input:
@@ -121,8 +121,7 @@ async def rewrite(connection: Connection, tenant: Tenant, changed: Input) -> Non
 
 
 async def remove(connection: Connection, tenant: Tenant, run_id: RunId, input_id: InputId) -> None:
-    """Forget a message that waits for a run, also for whatever runs in its place later; the caller holds
-    the run's lock."""
+    """Delete a pending input, so that a retry doesn't get it either. The caller holds the run's lock."""
     await connection.execute(
         delete(inputs).where(inputs.c.tenant == tenant, inputs.c.id == input_id)
     )

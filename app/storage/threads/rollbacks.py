@@ -1,7 +1,7 @@
-"""Rollbacks: stretches of a thread's log that don't count any more, in favour of another run.
+"""Rollbacks: ranges of a thread's log that another run has replaced.
 
-The log stays as it is, and so does every range that refers to it. What is left out is a view: of models
-always, of lists unless they are asked for all.
+The messages and all ranges that refer to them stay. Readers skip these ranges: models always, lists unless
+the client asks for them.
 """
 
 from datetime import datetime
@@ -19,40 +19,40 @@ from app.storage.threads import threads
 async def add(
     connection: Connection, record: RunRecord, by: RunId, log_ends_with: int, at: datetime
 ) -> MessageRange | None:
-    """Take out a run that has just ended: its turn, from the message that it began with to the end of
-    the log, and what it has changed in the thread's memory. The caller holds the thread's lock.
+    """Roll back a run that has just ended: its messages up to the end of the log, and the thread's state.
 
-    A retry shares its turn with the runs that it was to make up for: they go together.
+    A retry starts at the same message as the run that it retries, so both are rolled back. The caller holds
+    the thread's lock.
     """
     await threads.restore_state(connection, record.tenant, record.thread_id, record.id)
-    begun = None if record.input is None else record.input.range
-    stretch = None if begun is None else MessageRange.of(begun.from_seq, log_ends_with)
-    if stretch is not None:
+    input_range = None if record.input is None else record.input.range
+    range_ = None if input_range is None else MessageRange.of(input_range.from_seq, log_ends_with)
+    if range_ is not None:
         await connection.execute(
             insert(rollbacks).values(
                 tenant=record.tenant,
                 thread_id=record.thread_id,
-                from_seq=stretch.from_seq,
-                to_seq=stretch.to_seq,
+                from_seq=range_.from_seq,
+                to_seq=range_.to_seq,
                 run_id=record.id,
                 by_run_id=by,
                 created_at=at,
             )
         )
-    return stretch
+    return range_
 
 
-async def touch(
-    connection: Connection, tenant: Tenant, thread_id: ThreadId, stretch: MessageRange
+async def overlaps(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId, range_: MessageRange
 ) -> bool:
-    """Whether something within a stretch doesn't count any more."""
+    """Whether a rollback overlaps this range."""
     statement = (
         select(literal(True))
         .where(
             rollbacks.c.tenant == tenant,
             rollbacks.c.thread_id == thread_id,
-            rollbacks.c.from_seq <= stretch.to_seq,
-            rollbacks.c.to_seq >= stretch.from_seq,
+            rollbacks.c.from_seq <= range_.to_seq,
+            rollbacks.c.to_seq >= range_.from_seq,
         )
         .limit(1)
     )
@@ -62,7 +62,7 @@ async def touch(
 async def copy(
     connection: Connection, tenant: Tenant, origin: ThreadId, copy_: ThreadId, *, up_to: int
 ) -> None:
-    """Let the same messages not count in a new thread that has them up to a place."""
+    """Copy the rollbacks of messages up to a seq to a copy of the thread."""
     changed = {
         "thread_id": cast(copy_, rollbacks.c.thread_id.type),
         "to_seq": func.least(rollbacks.c.to_seq, up_to),

@@ -1,4 +1,4 @@
-"""Threads: their row is the lock that orders starts, and the counter of their log."""
+"""Threads: a thread's row is the lock that orders starts, and counts its messages."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -42,7 +42,7 @@ async def get(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> Th
 
 
 async def lock(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> Thread | None:
-    """The first lock of every command that starts, ends or appends: held to the commit."""
+    """Lock a thread until commit: the first lock of every command that starts, ends or appends."""
     statement = (
         select(threads)
         .where(threads.c.tenant == tenant, threads.c.id == thread_id)
@@ -53,19 +53,21 @@ async def lock(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> T
 
 
 async def state(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> JsonObject:
-    """What the thread remembers from run to run."""
+    """The state that a thread keeps between runs."""
     found = await connection.scalar(
         select(threads.c.state).where(threads.c.tenant == tenant, threads.c.id == thread_id)
     )
-    remembered: JsonObject = parsed(found) or {}
-    return remembered
+    thread_state: JsonObject = parsed(found) or {}
+    return thread_state
 
 
 async def restore_state(
     connection: Connection, tenant: Tenant, thread_id: ThreadId, run_id: RunId
 ) -> None:
-    """Let a thread remember what it did before a run, if that has changed it; the caller has locked
-    the thread."""
+    """Restore the state that a thread had before a run, if that run changed it.
+
+    The caller holds the thread's lock.
+    """
     before = (
         select(runs.c.thread_state_before)
         .where(runs.c.tenant == tenant, runs.c.id == run_id)
@@ -88,7 +90,7 @@ async def create(
     parent_thread_id: ThreadId | None = None,
     metadata: JsonObject | None = None,
 ) -> bool:
-    """Make a thread; False, and nothing changed, when its id is taken."""
+    """Insert a thread; False, and nothing changed, if its id exists."""
     statement = (
         insert(threads)
         .values(
@@ -107,17 +109,16 @@ async def create(
 async def change(
     connection: Connection, tenant: Tenant, thread_id: ThreadId, values: Mapping[str, Any]
 ) -> None:
-    """Set some columns of a thread that the caller has locked."""
+    """Update columns of a thread that the caller has locked."""
     await connection.execute(
         update(threads).where(threads.c.tenant == tenant, threads.c.id == thread_id).values(values)
     )
 
 
 async def delete(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> None:
-    """Remove a thread with all that belongs to it; the caller has locked it.
+    """Delete a thread with all its rows and rules. The caller has locked it.
 
-    Its event head stays: under the same id a new thread must not give the same numbers again, nor be
-    subject to the rules of this one.
+    Its event head stays, so that a new thread with the same id doesn't use the same event numbers again.
     """
     of_its_runs = select(cast(runs.c.id, Text)).where(
         runs.c.tenant == tenant, runs.c.thread_id == thread_id
@@ -149,7 +150,7 @@ async def has_children(connection: Connection, tenant: Tenant, thread_id: Thread
 
 
 async def detach_children(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> None:
-    """Leave a thread's children without a parent; the caller has locked the thread."""
+    """Remove the parent of a thread's children. The caller has locked the thread."""
     await connection.execute(
         update(threads)
         .where(threads.c.tenant == tenant, threads.c.parent_thread_id == thread_id)
@@ -160,10 +161,10 @@ async def detach_children(connection: Connection, tenant: Tenant, thread_id: Thr
 async def lock_descendants(
     connection: Connection, tenant: Tenant, thread_id: ThreadId
 ) -> list[Thread]:
-    """All threads below one that the caller has locked, each after its parent.
+    """Lock all threads below one that the caller has locked, each after its parent.
 
-    The one place that locks several threads: always downwards, and nobody goes up, so that no two can
-    wait for each other.
+    Only this function locks several threads. It always goes from parent to child, so that no deadlock is
+    possible.
     """
     found: list[Thread] = []
     parents = [thread_id]
@@ -190,14 +191,14 @@ async def page(
     before: tuple[datetime, ThreadId] | None,
     limit: int,
 ) -> Slice[Thread]:
-    """Threads, newest first, before a place in that order."""
+    """Threads, newest first, created before the cursor."""
     statement = select(threads).where(threads.c.tenant == tenant)
     if resource_id is not None:
         statement = statement.where(threads.c.resource_id == resource_id)
     if parent_thread_id is not None:
         statement = statement.where(threads.c.parent_thread_id == parent_thread_id)
     if metadata:
-        # Said twice, so that the index of those that have any counts.
+        # The second condition lets Postgres use the partial index `threads_metadata`.
         statement = statement.where(
             threads.c.metadata.contains(dict(metadata)), text("threads.metadata <> '{}'")
         )

@@ -1,4 +1,4 @@
-"""The history of decisions, put together from what tickets, decisions and events say."""
+"""The audit of decisions, read from tickets, decisions and events."""
 
 import json
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ AUDITED_EVENTS = (
 
 
 NO_THREAD = ThreadId("00000000-0000-0000-0000-000000000000")
-"""Before every thread, in the order of ids."""
-SLICE_OF_EVENTS = 500
+"""Sorts before every thread id."""
+EVENTS_PER_READ = 500
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedEvent:
-    """An event about a call: that its ticket was settled, or what the call came to."""
+    """An event about a call: its ticket was decided or expired, or the call finished."""
 
     seq: int
     at: datetime
@@ -51,19 +51,19 @@ async def page(
     after: tuple[datetime, TicketKey] | None,
     limit: int,
 ) -> Slice[Ticket]:
-    """Tickets about which something has happened in a period, oldest first."""
+    """Tickets that were opened, decided, expired or applied in a period, oldest first."""
     conditions = [tickets.c.tenant == tenant, tickets.c.created_at < period.end]
     if period.begin is not None:
-        answered = decisions.alias("answered")
+        in_period = decisions.alias("in_period")
         conditions.append(
             or_(
                 tickets.c.created_at >= period.begin,
                 tickets.c.updated_at >= period.begin,
                 tickets.c.applied_at >= period.begin,
                 exists().where(
-                    answered.c.tenant == tickets.c.tenant,
-                    answered.c.ticket == tickets.c.id,
-                    answered.c.at >= period.begin,
+                    in_period.c.tenant == tickets.c.tenant,
+                    in_period.c.ticket == tickets.c.id,
+                    in_period.c.at >= period.begin,
                 ),
             )
         )
@@ -84,7 +84,7 @@ async def audited_events(
     tenant: Tenant,
     runs: Sequence[tuple[ThreadId, RunId]],
 ) -> dict[RunId, list[AuditedEvent]]:
-    """What was said of the calls of some runs, in order."""
+    """The audited events of these runs, in order."""
     found: dict[RunId, list[AuditedEvent]] = {run_id: [] for _, run_id in runs}
     columns = events.c
     statement = select(
@@ -94,26 +94,26 @@ async def audited_events(
         tuple_(columns.thread_id, columns.run_id).in_(list(runs)),
         columns.event_type.in_(AUDITED_EVENTS),
     )
-    place, has_more = (0, NO_THREAD), True
+    cursor, has_more = (0, NO_THREAD), True
     while has_more:
-        # In slices: what calls have come to may be large.
+        # In several reads, because results of calls may be large.
         some = await page_rows(
             connection,
-            statement.where(tuple_(columns.seq, columns.thread_id) > place),
-            _placed_told,
+            statement.where(tuple_(columns.seq, columns.thread_id) > cursor),
+            _audited_event,
             by=("seq", "thread_id"),
             descending=False,
-            limit=SLICE_OF_EVENTS,
+            limit=EVENTS_PER_READ,
         )
         for _, run_id, one in some:
             found[run_id].append(one)
         has_more = some.has_more
         if has_more:
             thread_id, _, last = some[-1]
-            place = (last.seq, thread_id)
+            cursor = (last.seq, thread_id)
     return found
 
 
-def _placed_told(row: Row) -> tuple[ThreadId, RunId, AuditedEvent]:
-    told = AuditedEvent(row["seq"], row["ts"], row["event_type"], json.loads(row["body"]))
-    return ThreadId(row["thread_id"]), RunId(row["run_id"]), told
+def _audited_event(row: Row) -> tuple[ThreadId, RunId, AuditedEvent]:
+    event = AuditedEvent(row["seq"], row["ts"], row["event_type"], json.loads(row["body"]))
+    return ThreadId(row["thread_id"]), RunId(row["run_id"]), event

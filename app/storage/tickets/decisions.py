@@ -1,4 +1,4 @@
-"""Decisions: what people have answered to tickets, the answers that counted and the others."""
+"""Decisions about tickets: those that took effect, votes, and rejected ones."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -47,7 +47,7 @@ def decision_of(row: Row) -> Decision:
 
 
 _RECORD = """
-WITH given AS (
+WITH decision AS (
     INSERT INTO decisions (tenant, ticket, decision_id, action, payload, reason, subject, effect, at)
     VALUES ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9)
 ), decided AS (
@@ -62,19 +62,19 @@ SELECT tenant, id, $8, $3 FROM tickets WHERE tenant = $1 AND id = $2 AND kind NO
 async def decide(
     connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision
 ) -> None:
-    """Record the winning answer; the caller holds the run's lock and saw the ticket open."""
+    """Record the decision that takes effect. The caller holds the run's lock and read the ticket as open."""
     await _record(connection, tenant, key, decision, DecisionEffect.DECIDED)
 
 
 async def vote(connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision) -> None:
-    """Record an answer that counts once enough people have given it, under the run's lock."""
+    """Record a vote, which counts toward the ticket's quorum. The caller holds the run's lock."""
     await _record(connection, tenant, key, decision, DecisionEffect.VOTED)
 
 
 async def note_refusal(
     connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision, refusal: str
 ) -> None:
-    """Keep that somebody has tried; who tries the same again and again is noted once."""
+    """Record a rejected decision, once per decision id."""
     statement = insert(decisions).values(
         **_decision_row(tenant, key, decision, DecisionEffect.REFUSED), refusal=refusal
     )
@@ -90,8 +90,7 @@ async def _record(
     decision: Decision,
     effect: DecisionEffect,
 ) -> None:
-    """The answer, what it makes of its ticket, and what the inbox is told: one statement, because people
-    wait for what comes after it."""
+    """Write the decision, its ticket's status and the notice in one statement, to save round trips."""
     payload = decision.answer.payload
     await (await raw(connection)).execute(
         _RECORD,
@@ -126,7 +125,7 @@ def _decision_row(
 async def attempts(
     connection: Connection, tenant: Tenant, keys: Sequence[TicketKey]
 ) -> list[StoredAttempt]:
-    """All answers that were given to some tickets, oldest first."""
+    """All decisions about these tickets, oldest first."""
     statement = (
         select(decisions.c.ticket, decisions.c.decision_id, *decision_columns)
         .add_columns(decisions.c.effect, decisions.c.refusal)

@@ -1,6 +1,6 @@
-"""Deadlines of tickets: whose time is over, and whom people have to be reminded of.
+"""Expires tickets and finds those that need a reminder, by the database's clock.
 
-By the database's clock: those of the replicas may jump.
+The clocks of replicas may jump.
 """
 
 from sqlalchemy import and_, func, select, text, update
@@ -15,8 +15,8 @@ from app.storage.tickets.tickets import of_run
 
 
 async def runs_with_due(connection: Connection, limit: int) -> list[tuple[Tenant, ThreadId, RunId]]:
-    """Runs with a ticket whose time is over, or that people have to be reminded of."""
-    is_over = and_(
+    """Runs with a ticket that is due to expire or to be reminded of."""
+    is_expired = and_(
         tickets.c.status == "open",
         tickets.c.on_expiry != OnExpiry.KEEP.value,
         tickets.c.expires_at <= func.now(),
@@ -28,7 +28,7 @@ async def runs_with_due(connection: Connection, limit: int) -> list[tuple[Tenant
     )
     columns = (tickets.c.tenant, tickets.c.thread_id, tickets.c.run_id)
     found: dict[tuple[Tenant, ThreadId, RunId], None] = {}
-    for due, order in ((is_over, tickets.c.expires_at), (to_remind, tickets.c.remind_at)):
+    for due, order in ((is_expired, tickets.c.expires_at), (to_remind, tickets.c.remind_at)):
         rows = await connection.execute(select(*columns).where(due).order_by(order).limit(limit))
         for tenant, thread_id, run_id in rows:
             found[Tenant(tenant), ThreadId(thread_id), RunId(run_id)] = None
@@ -36,7 +36,7 @@ async def runs_with_due(connection: Connection, limit: int) -> list[tuple[Tenant
 
 
 async def expire_due(connection: Connection, tenant: Tenant, run_id: RunId) -> list[Ticket]:
-    """End the time of whatever is due by now; the caller holds the run's lock."""
+    """Expire the run's tickets that are due. The caller holds the run's lock."""
     rows = await connection.execute(
         update(tickets)
         .where(
@@ -68,8 +68,11 @@ RETURNING id::text, extract(epoch FROM expires_at - now())::float8 AS seconds_le
 async def remind_due(
     connection: Connection, tenant: Tenant, run_id: RunId
 ) -> list[tuple[Ticket, float]]:
-    """Tickets that people are to be reminded of now, with the seconds that are left; at half of the time
-    and when a tenth is left, and at its end once more if the ticket stays. Under the run's lock."""
+    """Tickets that are due for a reminder, with the seconds until they expire.
+
+    Reminders are sent at half of the time, when a tenth is left, and at the end if the ticket stays open. The
+    caller holds the run's lock.
+    """
     rows = await connection.execute(_REMIND, {"tenant": tenant, "run_id": run_id})
     left = {TicketKey(row.id): row.seconds_left for row in rows}
     await notice(connection, tenant, sorted(left), NoticeKind.REMINDER)

@@ -1,8 +1,7 @@
-"""The feed of a tenant's inbox: what became of its tickets, numbered 1, 2, 3 … once it is committed.
+"""The feed of a tenant's tickets: notices, numbered 1, 2, 3 … after their commit.
 
-Whoever writes a notice waits for nobody and gives it no number. Numbers are given by whoever reads,
-one reader at a time, to what is committed by then. So a number is never given twice, nothing appears
-behind a number that somebody has read already, and no slow commit holds up another.
+A writer inserts a notice without a number, so that it waits for no other commit. Readers number the committed
+notices, one reader at a time. So no number is used twice, and no notice appears before one that was read.
 """
 
 from dataclasses import dataclass
@@ -22,19 +21,21 @@ from app.storage.tickets.decisions import DECISION_NAMES, decision_columns, deci
 from app.storage.tickets.listing import conditions
 from app.storage.tickets.tickets import ticket_of
 
-_AT_ONCE = 1000
-_NEW = text("SELECT EXISTS (SELECT FROM ticket_feed WHERE tenant = :tenant AND number IS NULL)")
-_BEGIN = text(
+_MAX_NUMBERED = 1000
+_HAS_UNNUMBERED = text(
+    "SELECT EXISTS (SELECT FROM ticket_feed WHERE tenant = :tenant AND number IS NULL)"
+)
+_INSERT_HEAD = text(
     "INSERT INTO ticket_feed_heads (tenant, next_number) VALUES (:tenant, 1) ON CONFLICT DO NOTHING"
 )
-_LOCK = text("SELECT next_number FROM ticket_feed_heads WHERE tenant = :tenant FOR UPDATE")
+_LOCK_HEAD = text("SELECT next_number FROM ticket_feed_heads WHERE tenant = :tenant FOR UPDATE")
 _NUMBER = text("""
-WITH fresh AS (
-    SELECT id, row_number() OVER (ORDER BY id) AS place FROM ticket_feed
-    WHERE tenant = :tenant AND number IS NULL ORDER BY id LIMIT :at_once
+WITH unnumbered AS (
+    SELECT id, row_number() OVER (ORDER BY id) AS position FROM ticket_feed
+    WHERE tenant = :tenant AND number IS NULL ORDER BY id LIMIT :limit
 ), numbered AS (
-    UPDATE ticket_feed f SET number = :next + fresh.place - 1 FROM fresh
-    WHERE f.tenant = :tenant AND f.id = fresh.id
+    UPDATE ticket_feed f SET number = :next + unnumbered.position - 1 FROM unnumbered
+    WHERE f.tenant = :tenant AND f.id = unnumbered.id
     RETURNING 1
 )
 UPDATE ticket_feed_heads SET next_number = :next + (SELECT count(*) FROM numbered)
@@ -55,22 +56,22 @@ WITH old AS (
     ) AS f
     WHERE f.at < now() - CAST(:age AS interval)
     LIMIT :limit
-), gone AS (
+), deleted AS (
     DELETE FROM ticket_feed f USING old
     WHERE f.tenant = old.tenant AND f.id = old.id
     RETURNING f.tenant, f.number
-), noted AS (
+), updated_head AS (
     UPDATE ticket_feed_heads h SET pruned_to = g.number
-    FROM (SELECT tenant, max(number) AS number FROM gone GROUP BY tenant) AS g
+    FROM (SELECT tenant, max(number) AS number FROM deleted GROUP BY tenant) AS g
     WHERE h.tenant = g.tenant
 )
-SELECT count(*) FROM gone
+SELECT count(*) FROM deleted
 """)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing that became of a ticket. `decision` is the one that it tells of, for some kinds."""
+    """A change of a ticket. `decision` is set for the kinds that a decision causes."""
 
     number: int
     kind: NoticeKind
@@ -81,27 +82,29 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Notices:
-    """Some notices in order, and how far the feed was numbered when they were read."""
+    """Some notices in order, and the last number of the feed when they were read."""
 
     notices: tuple[Notice, ...]
     head: int
     pruned_to: int
-    """Up to here they have been removed."""
+    """Retention has removed notices up to this number."""
     is_full: bool
-    """There are more before the head."""
+    """There are more notices up to `head`."""
 
 
 async def read_after(
     database: Database, tenant: Tenant, after: int, wanted: TicketFilter, limit: int
 ) -> Notices:
-    """The next notices, with all that is committed by now numbered."""
+    """Number the committed notices, and return those behind `after`."""
     async with database.reading() as connection:
-        is_behind = (await connection.execute(_NEW, {"tenant": tenant})).scalar_one()
-    if is_behind:
+        has_unnumbered = (
+            await connection.execute(_HAS_UNNUMBERED, {"tenant": tenant})
+        ).scalar_one()
+    if has_unnumbered:
         async with database.transaction() as connection:
             await _number(connection, tenant)
     async with database.reading() as connection:
-        # First the head: what is numbered after this is read next time.
+        # The head first: notices that are numbered after this belong to the next page.
         row = (await connection.execute(_HEAD, {"tenant": tenant})).one_or_none()
         head, pruned_to = (0, 0) if row is None else (row.head, row.pruned_to)
         notices = await _notices(connection, tenant, after, head, wanted, limit)
@@ -109,10 +112,10 @@ async def read_after(
 
 
 async def _number(connection: Connection, tenant: Tenant) -> None:
-    await connection.execute(_BEGIN, {"tenant": tenant})
-    # A statement of its own: what is numbered next must see what others have numbered before.
-    number = (await connection.execute(_LOCK, {"tenant": tenant})).scalar_one()
-    await connection.execute(_NUMBER, {"tenant": tenant, "next": number, "at_once": _AT_ONCE})
+    await connection.execute(_INSERT_HEAD, {"tenant": tenant})
+    # A separate statement: the next one must read the numbers that other readers have committed.
+    number = (await connection.execute(_LOCK_HEAD, {"tenant": tenant})).scalar_one()
+    await connection.execute(_NUMBER, {"tenant": tenant, "next": number, "limit": _MAX_NUMBERED})
 
 
 async def _notices(
@@ -165,9 +168,9 @@ def _notice_of(row: Row) -> Notice:
 
 
 async def forget(connection: Connection, older_than: float, limit: int) -> int:
-    """Remove the oldest notices of each inbox; the tickets and decisions that they tell of stay.
+    """Delete the oldest notices of each tenant. Their tickets and decisions stay.
 
-    What nobody has read yet is numbered first, so that it is known how far a cursor is good.
+    Unread notices are numbered first, so that `pruned_to` covers them.
     """
     for (tenant,) in (await connection.execute(_UNNUMBERED, {"limit": limit})).all():
         await _number(connection, Tenant(tenant))

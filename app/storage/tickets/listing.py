@@ -1,4 +1,4 @@
-"""Lists of tickets: the inbox, and what was decided about calls alike."""
+"""Lists of tickets: the inbox, and decided tickets about similar calls."""
 
 from datetime import datetime
 
@@ -23,7 +23,7 @@ async def page(
     before: tuple[datetime, TicketKey] | None,
     limit: int,
 ) -> Slice[Ticket]:
-    """The inbox: tickets of a tenant, newest first, before a place in that order."""
+    """The inbox: tickets of a tenant, newest first, created before the cursor."""
     statement = with_winner().where(tickets.c.tenant == tenant, *conditions(wanted))
     if before is not None:
         statement = statement.where(tuple_(tickets.c.created_at, tickets.c.id) < before)
@@ -54,7 +54,7 @@ def conditions(wanted: TicketFilter) -> list[ColumnElement[bool]]:
 
 
 def _decidable_by(principal: Principal) -> ColumnElement[bool]:
-    """As `ApproverRule.broken_by` would have it."""
+    """The same rule as `ApproverRule.broken_by`, in SQL."""
     rule = tickets.c.approvers
     has_scope = (
         literal(True)
@@ -73,18 +73,18 @@ def _decidable_by(principal: Principal) -> ColumnElement[bool]:
         vote.c.subject == principal.subject,
         vote.c.effect == DecisionEffect.VOTED.value,
     )
-    is_somebody_else = or_(~rule.has_key("not_starter"), ~started.exists())
+    isnt_starter = or_(~rule.has_key("not_starter"), ~started.exists())
     return and_(
         literal(principal.may(Scope.DECISIONS_WRITE)),
         tickets.c.status == TicketStatus.OPEN.value,
-        or_(rule.is_(None), and_(has_scope, is_somebody_else, ~voted.exists())),
+        or_(rule.is_(None), and_(has_scope, isnt_starter, ~voted.exists())),
     )
 
 
-async def decided_alike(
+async def decided_for_same_tool(
     connection: Connection, tenant: Tenant, like: Ticket, limit: int
 ) -> Slice[Ticket]:
-    """What was decided about calls of the same tool by the same agent, newest first."""
+    """Decided or expired tickets about the same tool of the same agent, newest first."""
     statement = with_winner().where(
         tickets.c.tenant == tenant,
         tickets.c.agent_id == like.agent_id,

@@ -1,4 +1,4 @@
-"""Notices: what the inbox is told of tickets, in the transaction that changes them."""
+"""Writes notices about tickets into the feed, in the transaction that changes the tickets."""
 
 from collections.abc import Sequence
 
@@ -18,6 +18,7 @@ async def notice(
     kind: NoticeKind,
     decision_id: str | None = None,
 ) -> None:
+    """Insert one notice per ticket. Tickets that programs answer have none."""
     if not keys:
         return
     for_people = (

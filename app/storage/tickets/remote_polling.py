@@ -1,7 +1,7 @@
-"""Tickets of remote agents: which of them to look at next.
+"""Chooses the open questions of remote agents that are polled next.
 
-Somebody may have answered the remote where it lives. What was asked a moment ago is looked at in every
-round, what has been open for long seldom, and never more at once than somebody can look at.
+A question may be answered at the remote agent itself. New questions are polled in every round, older ones
+with a probability that decreases with their age.
 """
 
 from sqlalchemy import text
@@ -9,24 +9,28 @@ from sqlalchemy import text
 from app.domain.ids import RunId, Tenant
 from app.storage.postgres.database import Connection
 
-OFTEN_FOR = 60.0
-"""Seconds for which a ticket is looked at in every round; at twice that age, in every other one."""
-SELDOM_INTERVAL = 1 / 30
-"""Of the rounds, the part in which even the oldest is looked at."""
+EVERY_ROUND_SECONDS = 60.0
+"""A ticket up to this age is polled in every round; at twice this age in every second one."""
+MIN_PROBABILITY = 1 / 30
+"""The probability per round with which even the oldest ticket is polled."""
 
-_TO_LOOK_AT = text("""
+_DUE_FOR_POLL = text("""
 SELECT DISTINCT tenant, run_id FROM (
     SELECT tenant, run_id::text FROM tickets
     WHERE status = 'open' AND (evidence ->> 'remote_question') IS NOT NULL
         AND random() < greatest(
-            :fresh / greatest(extract(epoch FROM now() - created_at), 1), :seldom)
+            :every_round_seconds / greatest(extract(epoch FROM now() - created_at), 1), :min_probability)
     ORDER BY random() LIMIT :limit
 ) AS chosen
 """)
 
 
 async def due_for_poll(connection: Connection, limit: int) -> list[tuple[Tenant, RunId]]:
-    """Runs that wait for answers to their remote's questions, some of them chosen by chance."""
-    chosen = {"fresh": OFTEN_FOR, "seldom": SELDOM_INTERVAL, "limit": limit}
-    rows = await connection.execute(_TO_LOOK_AT, chosen)
+    """Runs whose open remote questions are polled now; older ones are chosen at random."""
+    values = {
+        "every_round_seconds": EVERY_ROUND_SECONDS,
+        "min_probability": MIN_PROBABILITY,
+        "limit": limit,
+    }
+    rows = await connection.execute(_DUE_FOR_POLL, values)
     return [(Tenant(tenant), RunId(run_id)) for tenant, run_id in rows]

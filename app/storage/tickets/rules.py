@@ -1,4 +1,4 @@
-"""Remembered rules: made with the decision that they come from, read at the gate, revoked by people."""
+"""Remembered rules: created together with a decision, read by the approval gate, revoked by users."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -38,7 +38,7 @@ def _rule_of(row: Row) -> RememberedRule:
 
 
 async def add(connection: Connection, tenant: Tenant, made: RememberedRule) -> None:
-    """Remember a rule, in the transaction of the decision that it comes from."""
+    """Insert a rule, in the transaction of the decision that creates it."""
     await connection.execute(
         insert(rules).values(
             tenant=tenant,
@@ -60,15 +60,15 @@ async def add(connection: Connection, tenant: Tenant, made: RememberedRule) -> N
 async def for_calls(
     connection: Connection, tenant: Tenant, run_id: RunId, thread_id: ThreadId, agent_id: AgentId
 ) -> Sequence[Rule]:
-    """The rules that count for calls of an agent in a run, as they are now."""
-    places = [
+    """The rules in force for calls of an agent in a run."""
+    scopes = [
         (RuleScope.RUN.value, run_id),
         (RuleScope.THREAD.value, thread_id),
         (RuleScope.AGENT.value, agent_id),
     ]
     statement = select(rules).where(
         rules.c.tenant == tenant,
-        tuple_(rules.c.scope, rules.c.scope_id).in_(places),
+        tuple_(rules.c.scope, rules.c.scope_id).in_(scopes),
         rules.c.agent_id == agent_id,
         rules.c.revoked_at.is_(None),
     )
@@ -87,7 +87,7 @@ async def page(
     before: tuple[datetime, RuleId] | None,
     limit: int,
 ) -> Slice[RememberedRule]:
-    """Rules of a tenant, newest first, before a place in that order."""
+    """Rules of a tenant, newest first, created before the cursor."""
     statement = select(rules).where(rules.c.tenant == tenant)
     if scope is not None:
         statement = statement.where(rules.c.scope == scope.value)
@@ -105,7 +105,7 @@ async def page(
 
 
 async def revoke(connection: Connection, tenant: Tenant, id: RuleId, *, by: str) -> bool:
-    """Let a rule count no more; the first who revokes it is kept. False when there is none."""
+    """Revoke a rule; the first revocation is kept. False if there is no such rule."""
     statement = (
         update(rules)
         .where(rules.c.tenant == tenant, rules.c.id == id)

@@ -1,7 +1,7 @@
 """Signals: sent once per id, matched with open tickets under the lock of their name and key.
 
-`lock_key` orders what opens a ticket and what sends a signal: whichever transaction comes second sees what
-the first has committed. It is taken after the locks of thread, run and tickets, and before rows of signals.
+`lock_key` orders transactions that open a ticket and those that send a signal: the second one reads what the
+first has committed. It is taken after the locks of thread, run and tickets, and before rows of signals.
 """
 
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ async def find(connection: Connection, tenant: Tenant, id: str) -> StoredSignal 
     row = (await connection.execute(statement)).mappings().one_or_none()
     if row is None:
         return None
-    met = (
+    matched = (
         select(signal_tickets)
         .where(
             signal_tickets.c.tenant == tenant,
@@ -88,11 +88,11 @@ async def find(connection: Connection, tenant: Tenant, id: str) -> StoredSignal 
         )
         .order_by(signal_tickets.c.position)
     )
-    rows = (await connection.execute(met)).mappings()
+    rows = (await connection.execute(matched)).mappings()
     return _stored(row, tuple(_signal_ticket(each) for each in rows))
 
 
-def _stored(row: Row, met: tuple[SignalTicket, ...] = ()) -> StoredSignal:
+def _stored(row: Row, matched: tuple[SignalTicket, ...] = ()) -> StoredSignal:
     return StoredSignal(
         signal=Signal(
             tenant=Tenant(row["tenant"]),
@@ -106,7 +106,7 @@ def _stored(row: Row, met: tuple[SignalTicket, ...] = ()) -> StoredSignal:
         status=SignalStatus(row["status"]),
         kept_until=row["kept_until"],
         created_at=row["created_at"],
-        tickets=met,
+        tickets=matched,
         answer=None if row["answer"] is None else SignalStatus(row["answer"]),
     )
 
@@ -146,12 +146,12 @@ async def add_tickets(
     connection: Connection,
     tenant: Tenant,
     id: str,
-    met: Sequence[SignalTicket],
+    matched: Sequence[SignalTicket],
     *,
     waited: bool = True,
 ) -> None:
-    """Note which tickets a signal has met, in their order."""
-    if met:
+    """Record the tickets that a signal was matched with, in order."""
+    if matched:
         await connection.execute(
             upsert(signal_tickets).on_conflict_do_nothing(
                 index_elements=["tenant", "signal_id", "ticket"]
@@ -168,7 +168,7 @@ async def add_tickets(
                     "problem": storable(each.problem),
                     "waited": waited,
                 }
-                for position, each in enumerate(met)
+                for position, each in enumerate(matched)
             ],
         )
 
@@ -176,7 +176,7 @@ async def add_tickets(
 async def pending(
     connection: Connection, tenant: Tenant, id: str, limit: int
 ) -> list[SignalTicket]:
-    """Tickets that a signal has still to be delivered to."""
+    """Tickets that a signal is still to be delivered to."""
     statement = (
         select(signal_tickets)
         .where(
@@ -191,10 +191,10 @@ async def pending(
     return [_signal_ticket(row) for row in rows]
 
 
-async def settle_ticket(
+async def set_outcome(
     connection: Connection, tenant: Tenant, id: str, ticket: TicketKey, outcome: SignalOutcome
 ) -> bool:
-    """Note what came of a signal at a ticket; False when that is known already."""
+    """Write the outcome of a signal at a ticket; False if it has one."""
     statement = (
         update(signal_tickets)
         .where(
@@ -209,7 +209,7 @@ async def settle_ticket(
 
 
 async def finish(connection: Connection, tenant: Tenant, id: str, status: SignalStatus) -> bool:
-    """Say what a signal has come to at the tickets that waited; False when that was said before."""
+    """Write the final status of a signal; False if it has one."""
     statement = (
         update(signals)
         .where(
@@ -223,7 +223,7 @@ async def finish(connection: Connection, tenant: Tenant, id: str, status: Signal
 
 
 async def take(connection: Connection, tenant: Tenant, id: str) -> bool:
-    """Let one ticket have a kept signal; False when another one has it."""
+    """Use a kept signal for one ticket; False if another ticket used it."""
     statement = (
         update(signals)
         .where(
@@ -239,8 +239,8 @@ async def take(connection: Connection, tenant: Tenant, id: str) -> bool:
 async def kept_for(
     connection: Connection, tenant: Tenant, wait: EventWait, ticket: TicketKey
 ) -> list[StoredSignal]:
-    """Kept signals that the ticket hasn't been offered, the oldest first."""
-    was_offered = exists().where(
+    """Kept signals that weren't matched with this ticket yet, oldest first."""
+    was_matched = exists().where(
         signal_tickets.c.tenant == signals.c.tenant,
         signal_tickets.c.signal_id == signals.c.id,
         signal_tickets.c.ticket == ticket,
@@ -252,7 +252,7 @@ async def kept_for(
             signals.c.name == wait.name,
             signals.c.key == wait.key,
             _is_kept,
-            ~was_offered,
+            ~was_matched,
         )
         .order_by(signals.c.created_at, signals.c.id)
     )
@@ -272,7 +272,7 @@ async def count_kept(connection: Connection, tenant: Tenant, name: str, key: str
 
 
 async def remove_old(connection: Connection, older_than: float, limit: int) -> int:
-    """Remove signals that were kept long enough, of every tenant, the oldest first."""
+    """Delete signals of all tenants that are older than `older_than`, oldest first."""
     key = (signals.c.tenant, signals.c.id)
     old = (
         select(*key)

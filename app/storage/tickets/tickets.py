@@ -1,6 +1,6 @@
 """Tickets: opened by a checkpoint, applied by another, voided with their run.
 
-Whatever becomes of a ticket is noted in the feed of its tenant's inbox in the same transaction.
+Each change of a ticket adds a notice to its tenant's feed in the same transaction.
 """
 
 from collections.abc import Sequence
@@ -88,16 +88,16 @@ def ticket_of(row: Row) -> Ticket:
 
 
 async def open_all(connection: Connection, tenant: Tenant, opened: Sequence[Ticket]) -> None:
-    """New questions; two open ones of one name in a run are refused by the index.
+    """Insert tickets. A unique index refuses two open ones of the same name in a run.
 
-    When they expire is counted by the database's clock: those of the replicas may jump.
+    Expiry uses the database's clock, because the clocks of replicas may jump.
     """
     if not opened:
         return
     await connection.execute(
         insert(tickets).values(
-            expires_at=func.now() + bindparam("lasts", type_=Interval()),
-            remind_at=func.now() + bindparam("half", type_=Interval()),
+            expires_at=func.now() + bindparam("expires_in", type_=Interval()),
+            remind_at=func.now() + bindparam("remind_in", type_=Interval()),
         ),
         [
             {
@@ -140,17 +140,19 @@ def _event_columns(event: EventWait | None) -> dict[str, Any]:
 
 
 def _terms_columns(terms: TicketTerms, *, reminds: bool) -> dict[str, Any]:
-    lasts = terms.expires_in
+    expires_in = terms.expires_in
     return {
         "approvers": None if terms.approvers is None else approvers_to_json(terms.approvers),
-        "on_expiry": None if lasts is None else terms.on_expiry.value,
-        "lasts": None if lasts is None else timedelta(seconds=lasts),
-        "half": None if lasts is None or not reminds else timedelta(seconds=lasts / 2),
+        "on_expiry": None if expires_in is None else terms.on_expiry.value,
+        "expires_in": None if expires_in is None else timedelta(seconds=expires_in),
+        "remind_in": None
+        if expires_in is None or not reminds
+        else timedelta(seconds=expires_in / 2),
     }
 
 
 async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[Ticket]:
-    """Every ticket that a run ever opened, oldest first."""
+    """All tickets of a run, oldest first."""
     statement = (
         with_winner()
         .where(tickets.c.tenant == tenant, tickets.c.run_id == run_id)
@@ -161,14 +163,14 @@ async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[
 
 
 async def unsettled_of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[Ticket]:
-    """Open tickets, and answered ones that the run hasn't applied yet."""
+    """Open tickets, and decided or expired ones that the run hasn't applied yet."""
     return [ticket for ticket in await of_run(connection, tenant, run_id) if ticket.is_unsettled]
 
 
 async def open_of_runs(
     connection: Connection, tenant: Tenant, run_ids: Sequence[RunId]
 ) -> dict[RunId, list[Ticket]]:
-    """The open tickets of each run that has any, oldest first."""
+    """The open tickets by run, oldest first. Runs without any are left out."""
     statement = (
         with_winner()
         .where(
@@ -188,7 +190,7 @@ async def open_of_runs(
 async def bytes_of_open(
     connection: Connection, tenant: Tenant, run_ids: Sequence[RunId]
 ) -> dict[RunId, int]:
-    """How large the open tickets of each run are that has any, as text."""
+    """The bytes of the open tickets by run, as text. Runs without any are left out."""
     whole_row = cast(literal_column("tickets"), Text)
     statement = (
         select(tickets.c.run_id, func.sum(func.octet_length(whole_row)).label("bytes"))
@@ -210,7 +212,7 @@ async def get(connection: Connection, tenant: Tenant, key: TicketKey) -> Ticket 
 
 
 async def mark_applied(connection: Connection, tenant: Tenant, keys: Sequence[TicketKey]) -> None:
-    """The run has used these answers; they are never used again."""
+    """Record that the run has used these decisions, so that they aren't used again."""
     if keys:
         await connection.execute(
             update(tickets)
@@ -224,14 +226,14 @@ async def mark_applied(connection: Connection, tenant: Tenant, keys: Sequence[Ti
 
 
 async def void_open(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
-    """Nobody needs to answer a run that is done."""
+    """Void all open tickets of a run that is done."""
     await _void(connection, tickets.c.tenant == tenant, tickets.c.run_id == run_id)
 
 
 async def void(
     connection: Connection, tenant: Tenant, run_id: RunId, keys: Sequence[TicketKey]
 ) -> None:
-    """Nobody needs to answer these of a run's any more."""
+    """Void some open tickets of a run."""
     if keys:
         of_run = (tickets.c.tenant == tenant, tickets.c.run_id == run_id)
         await _void(connection, *of_run, tickets.c.id.in_(keys))

@@ -1,14 +1,5 @@
-"""The queue of deliveries: pgqueuer 1.6's tables, frozen here, in a schema of their own."""
+-- The tables, indexes and triggers of pgqueuer 1.6, as its installer makes them in the schema pgq.
 
-from alembic import op
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-revision = "0002"
-down_revision = "0001"
-branch_labels = None
-depends_on = None
-
-INSTALL = """
 CREATE SCHEMA IF NOT EXISTS pgq;
 
 CREATE TYPE pgq.pgqueuer_status AS ENUM ('queued', 'picked', 'successful', 'exception', 'canceled', 'deleted', 'failed');
@@ -133,20 +124,3 @@ $$ LANGUAGE plpgsql;
 CREATE TRIGGER tg_pgqueuer_changed
 AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON pgq.pgqueuer
 EXECUTE FUNCTION pgq.fn_pgqueuer_changed();
-"""
-
-
-def upgrade() -> None:
-    op.run_async(_execute_script, INSTALL)
-
-
-def downgrade() -> None:
-    op.execute("DROP SCHEMA pgq CASCADE")
-
-
-async def _execute_script(connection: AsyncConnection, script: str) -> None:
-    """Several commands at once, which a prepared statement can't hold."""
-    proxy = await connection.get_raw_connection()
-    driver = proxy.driver_connection
-    assert driver is not None
-    await driver.execute(script)

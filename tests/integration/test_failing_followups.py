@@ -85,7 +85,7 @@ async def until_given_up(house: Replica, followup: Followup) -> None:
     """The first try, and the last one."""
     assert await run_followup(house.ctx, followup) is not None
     await house.database.pool.execute(
-        "UPDATE failed_errands SET tries = $1, next_at = now()", MAX_TRIES - 1
+        "UPDATE failed_followups SET tries = $1, next_at = now()", MAX_TRIES - 1
     )
     assert await run_followup(house.ctx, followup) is None
 
@@ -98,7 +98,7 @@ async def all_tries(house: Replica, followup: Followup) -> list[float]:
         assert again is not None
         assert again.seconds <= later.seconds, "before its time it isn't tried"
         pauses.append(later.seconds)
-        await house.database.pool.execute("UPDATE failed_errands SET next_at = now()")
+        await house.database.pool.execute("UPDATE failed_followups SET next_at = now()")
     return pauses
 
 
@@ -107,7 +107,7 @@ async def said_of(run: Run) -> list[tuple[ReasonCode, str]]:
     return [
         (reason.code, reason.text)
         for reason in found.reasons
-        if reason.code in (ReasonCode.ERRAND_FAILING, ReasonCode.ERRAND_GIVEN_UP)
+        if reason.code in (ReasonCode.FOLLOWUP_FAILING, ReasonCode.FOLLOWUP_GIVEN_UP)
     ]
 
 
@@ -133,15 +133,15 @@ async def test_a_child_that_cannot_be_started_is_an_error_to_its_parent(
         start = await the_only_one(house, FollowupKind.START)
         assert await run_followup(house.ctx, start) == RetryAfter(1.0)
         [(code, text)] = await said_of(run)
-        assert (code, "failed once" in text) == (ReasonCode.ERRAND_FAILING, True)
+        assert (code, "failed once" in text) == (ReasonCode.FOLLOWUP_FAILING, True)
         assert await overdue(house) == [], "it is in the queue's hands"
-        await house.database.pool.execute("UPDATE failed_errands SET next_at = now()")
+        await house.database.pool.execute("UPDATE failed_followups SET next_at = now()")
         if lead is boss:
             assert await all_tries(house, start) == [2, 4, 8, 16, 32, 60, 60, 60]
         else:
             await until_given_up(house, start)
         [(code, text)] = await said_of(run)
-        assert code is ReasonCode.ERRAND_GIVEN_UP
+        assert code is ReasonCode.FOLLOWUP_GIVEN_UP
         assert f"{MAX_TRIES} times" in text
         assert start.child_run_id in text
         assert await overdue(house) == []
@@ -179,7 +179,7 @@ async def test_an_end_that_cannot_be_told_is_an_error_to_its_parent(
         )
         await until_given_up(house, tell)
         [(code, text)] = await said_of(run)
-        assert code is ReasonCode.ERRAND_GIVEN_UP
+        assert code is ReasonCode.FOLLOWUP_GIVEN_UP
         assert f"GET /v1/runs/{child.id} shows its result" in text
     async with replica(database_url, catalog, script) as other:
         run = other.same(run)
@@ -205,7 +205,7 @@ async def test_the_end_of_a_child_whose_row_cannot_be_read_is_an_error_to_its_pa
         )
         await until_given_up(house, await the_only_one(house, FollowupKind.REPORT_TO_PARENT))
         [(code, text)] = await said_of(run)
-        assert (code, child.id in text) == (ReasonCode.ERRAND_GIVEN_UP, True)
+        assert (code, child.id in text) == (ReasonCode.FOLLOWUP_GIVEN_UP, True)
         assert (await explain(house.ctx, ANN, run.id)).descendants == ()
     async with replica(database_url, catalog, script) as other:
         run = other.same(run)
@@ -251,7 +251,7 @@ async def test_a_child_that_cannot_be_cancelled_is_marked_for_whoever_executes_i
         await until_given_up(house, await the_only_one(house, FollowupKind.CANCEL))
         [child] = await children_of(run)
         [(code, text)] = await said_of(run)
-        assert code is ReasonCode.ERRAND_GIVEN_UP
+        assert code is ReasonCode.FOLLOWUP_GIVEN_UP
         assert f"POST /v1/runs/{child.id}/cancel" in text
         assert (await child.ended())[-1]["termination"]["type"] == "cancelled"
 
@@ -290,7 +290,7 @@ async def test_messages_that_cannot_be_passed_on_stay_unread(database_url: str) 
         await house.database.pool.execute("""UPDATE tasks SET inbox = '[{"key": "a key"}]'""")
         await until_given_up(house, await the_only_one(house, FollowupKind.FORWARD_MESSAGES))
         [(code, text)] = await said_of(run)
-        assert (code, "unread" in text) == (ReasonCode.ERRAND_GIVEN_UP, True)
+        assert (code, "unread" in text) == (ReasonCode.FOLLOWUP_GIVEN_UP, True)
         gate.open.set()
         [child] = await children_of(run)
         await child.ended()
@@ -318,7 +318,7 @@ async def test_a_child_that_cannot_be_removed_stays_and_can_be_removed_by_hand(
         )
         await until_given_up(house, forget)
         [(code, text)] = await said_of(run)
-        assert (code, "can be deleted" in text) == (ReasonCode.ERRAND_GIVEN_UP, True)
+        assert (code, "can be deleted" in text) == (ReasonCode.FOLLOWUP_GIVEN_UP, True)
         assert await overdue(house) == []
         await delete_thread(house.ctx, ANN, child.thread_id, ChildThreads.CASCADE)
         assert await children_of(run) == []
@@ -334,7 +334,7 @@ async def test_a_remote_that_cannot_be_told_is_left_alone(
         monkeypatch.setattr(dispatch, "abort_remote", None)
         await until_given_up(house, AbortRemote(tenant=ANN.tenant, run_id=run.id))
         [(code, text)] = await said_of(run)
-        assert (code, "remote agent" in text) == (ReasonCode.ERRAND_GIVEN_UP, True)
+        assert (code, "remote agent" in text) == (ReasonCode.FOLLOWUP_GIVEN_UP, True)
 
 
 # --- around it ------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ async def test_what_succeeds_in_the_end_leaves_nothing_behind(
         with monkeypatch.context() as bug:
             bug.setattr(carried_out, "child_request", None)
             assert await run_followup(house.ctx, start) == RetryAfter(1.0)
-        await house.database.pool.execute("UPDATE failed_errands SET next_at = now()")
+        await house.database.pool.execute("UPDATE failed_followups SET next_at = now()")
         assert await run_followup(house.ctx, start) is None
         assert await said_of(run) == []
         [child] = await children_of(run)
@@ -380,11 +380,11 @@ async def test_an_errand_that_takes_its_processes_along_is_given_up_as_well(
                 await run_followup(house.ctx, start, late)
             assert await run_followup(house.ctx, start, late) is not None, "it is left alone"
             await house.database.pool.execute(
-                "UPDATE failed_errands SET tries = $1, next_at = now()", tries
+                "UPDATE failed_followups SET tries = $1, next_at = now()", tries
             )
         assert await run_followup(house.ctx, start, late) is None
         [(code, _)] = await said_of(run)
-        assert (code, died) == (ReasonCode.ERRAND_GIVEN_UP, 2)
+        assert (code, died) == (ReasonCode.FOLLOWUP_GIVEN_UP, 2)
 
 
 async def test_an_errand_that_is_late_and_done_leaves_nothing_behind(database_url: str) -> None:
@@ -412,12 +412,12 @@ async def test_what_cannot_be_settled_either_is_not_given_up(
             for tries in (MAX_TRIES - 1, MAX_TRIES, MAX_TRIES + 1):
                 assert await run_followup(house.ctx, start) is not None
                 await house.database.pool.execute(
-                    "UPDATE failed_errands SET tries = $1, next_at = now()", tries
+                    "UPDATE failed_followups SET tries = $1, next_at = now()", tries
                 )
         assert (await run.now()).status is RunStatus.WAITING
         assert await run_followup(house.ctx, start) is None
         [(code, _)] = await said_of(run)
-        assert code is ReasonCode.ERRAND_GIVEN_UP
+        assert code is ReasonCode.FOLLOWUP_GIVEN_UP
 
 
 async def test_a_broken_errand_keeps_no_other_one_from_being_done(
