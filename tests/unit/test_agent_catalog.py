@@ -367,7 +367,7 @@ def test_an_agent_without_terms_has_the_version_that_it_always_had() -> None:
     "wrong, says",
     [
         ("approvers.gone = {}", "agents.helper.approvers.gone: the agent has no tool"),
-        ("approvers.look = { quorum = 2 }", "approvers.look: calls of 'look' run without anybody"),
+        ("approvers.look = { quorum = 2 }", "approvers.look: calls of 'look' run without a ticket"),
         ("approvers.add = { quorum = 0 }", "agents.helper.approvers.add.quorum: "),
         ('approvers.add = { scope = "mony" }', "agents.helper.approvers.add.scope: "),
         ("ticket_expires_in = 0", "agents.helper.ticket_expires_in: "),

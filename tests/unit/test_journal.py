@@ -110,7 +110,7 @@ async def test_a_tool_that_never_waits_is_refused_at_last() -> None:
     output = ToolCallStreamDelta("call", "tool", PIECE)
     for _ in range(MAX_TOOL_OUTPUT_BYTES // (MAX_DELTA_BYTES + BYTES_PER_EVENT) + 1):
         journal.emit(output, 1)
-    with pytest.raises(OutputOverflow, match=r"await ctx\.room"):
+    with pytest.raises(OutputOverflow, match=r"await ctx\.wait_for_capacity"):
         journal.emit(output, 1)
     journal.emit(StepEnd(), 1)
     journal.take()
