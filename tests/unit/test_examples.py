@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -33,6 +35,21 @@ def test_the_page_handles_event_types_that_there_are() -> None:
 def test_the_agents_of_the_hand_off_load() -> None:
     catalog = load_catalog(EXAMPLES / "hand_off" / "agents.toml")
     assert [str(name) for name in catalog.agents] == ["support", "billing"]
+
+
+def test_the_test_of_the_hand_off_passes(tmp_path: Path) -> None:
+    """In a process of its own, as a user runs it: pytest puts the folder into the search path."""
+    command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider"]
+    found = subprocess.run(
+        [*command, EXAMPLES / "hand_off"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout
+    assert "2 passed" in found.stdout
 
 
 def test_every_example_is_listed() -> None:
