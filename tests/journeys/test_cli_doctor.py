@@ -61,7 +61,7 @@ async def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert "secret" not in done.out
     found = findings(done)
     assert found["settings"].startswith("problem HOLDFAST_PROT isn't a setting; did you mean")
-    assert found["API keys"].startswith("problem Without API keys anybody")
+    assert found["API keys"].startswith("problem Without API keys, every client")
     assert "set OPENAI_API_KEY" in found["agents"]
     assert found["model spare"].startswith("ok doesn't work, but no agent uses it")
     assert found["database"].startswith("problem Can't reach Postgres at 127.0.0.1:9/none")
