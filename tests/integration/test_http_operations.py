@@ -264,6 +264,6 @@ async def test_a_server_without_keys_asks_for_none(client: Client) -> None:
 async def test_every_body_comes_with_an_example(client: Client) -> None:
     document = await client.get("/openapi.json")
     schemas = document["components"]["schemas"]
-    for name in ("StartIn", "DecisionsIn", "ThreadIn"):
+    for name in ("StartRequest", "DecisionsRequest", "ThreadRequest"):
         [example, *_] = schemas[name]["examples"]
         assert example.keys() <= schemas[name]["properties"].keys()

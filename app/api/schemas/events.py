@@ -53,10 +53,15 @@ def _schema_of(kind: Any) -> dict[str, Any]:
         "properties": {
             **_ENVELOPE,
             "event_type": {"const": kind.event_type, "description": "Type of the event."},
-            **{field.name: _type_of(field.type) for field in own},
+            **{field.name: _property(field.name, field.type) for field in own},
         },
         "required": [*_REQUIRED, *(field.name for field in own if field.default is MISSING)],
     }
+
+
+def _property(name: str, annotation: Any) -> dict[str, Any]:
+    is_time = name.endswith("_at")
+    return {**_type_of(annotation), **({"format": "date-time"} if is_time else {})}
 
 
 def _type_of(annotation: Any) -> dict[str, Any]:
