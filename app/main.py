@@ -1,4 +1,4 @@
-"""The HTTP application: faces, error handlers and bounds around a house that is already open."""
+"""The HTTP application: routes, error handlers and request limits."""
 
 from typing import Any
 
@@ -9,6 +9,8 @@ from app.api.inputs import pending, routes
 from app.api.runs import background_tasks, explain, lineage, pauses, retry, start
 from app.api.runs import routes as runs
 from app.api.schemas.common import Problem
+from app.api.schemas.descriptions import DESCRIPTIONS
+from app.api.schemas.events import declare_events
 from app.api.threads import actions
 from app.api.threads import routes as threads
 from app.api.tickets import audit, rules
@@ -22,7 +24,12 @@ from app.http.limits.abandoned_requests import AbandonedRequests
 from app.http.limits.body_size import BoundedBody
 from app.http.limits.draining import CloseWhileDraining, DrainState
 from app.http.limits.long_polls import LongPolls
-from app.http.openapi import declare_security
+from app.http.openapi import (
+    declare_descriptions,
+    declare_security,
+    operation_id,
+    rename_schemas,
+)
 from app.http.query_params import require_known_query
 from app.http.sse import StreamOptions
 from app.http.stream_grants import StreamTokenSigner
@@ -31,27 +38,31 @@ from app.settings import Settings
 _DESCRIPTION = """
 LLM agents as a service: runs that survive crashes, decisions that are never lost, streams that resume.
 
-Start a run, follow its events, answer the tickets that it opens. Every error is
-`application/problem+json` with a stable `code`; each operation names its own, and before there is one
-a connection may be told `malformed_request` (400), `request_timeout` (408) or `headers_too_large` (431).
-Every list is `{items, next_cursor, has_more}`.
-Streams are Server-Sent Events: reconnect with `Last-Event-ID` and miss nothing.
+Start a run, follow its events, and decide the tickets that it opens.
+
+- Every error is `application/problem+json` with a stable `code`. Each operation lists its codes. A request
+  that can't be read gets `malformed_request` (400), `request_timeout` (408) or `headers_too_large` (431).
+- Every list is `{items, next_cursor, has_more}`.
+- Streams are Server-Sent Events. Reconnect with `Last-Event-ID` to continue without a gap.
 """
 
 
 class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """Says who is let in, and by which codes others are refused: no framework could know that."""
+        """Adds security, error codes, events and descriptions to what the framework generates."""
         if self.openapi_schema is None:
             document = super().openapi()
             declare_security(document, is_keyless=self.state.doorkeeper.is_keyless)
             declare_errors(document, Problem.model_json_schema(), errors.PROBLEM)
+            declare_events(document)
+            declare_descriptions(document, DESCRIPTIONS)
+            rename_schemas(document)
         return super().openapi()
 
 
-def create_app(house: Application, authenticator: Authenticator) -> FastAPI:
-    """The application over an open house; it owns nothing that would have to be closed."""
-    settings: Settings = house.settings
+def create_app(application: Application, authenticator: Authenticator) -> FastAPI:
+    """The HTTP application. The caller opens and closes `application`."""
+    settings: Settings = application.settings
     app = _App(
         title="Holdfast",
         version="0.1.0",
@@ -59,13 +70,14 @@ def create_app(house: Application, authenticator: Authenticator) -> FastAPI:
         docs_url="/docs",
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=operation_id,
     )
-    app.state.ctx = house.ctx
-    app.state.worker = house.worker
-    app.state.liveness = house.heartbeat
-    app.state.relay = house.relay
+    app.state.ctx = application.ctx
+    app.state.worker = application.worker
+    app.state.liveness = application.heartbeat
+    app.state.relay = application.relay
     app.state.doorkeeper = authenticator
-    app.state.stream_token_signer = StreamTokenSigner(house.stream_token_secrets)
+    app.state.stream_token_signer = StreamTokenSigner(application.stream_token_secrets)
     app.state.stream_token_ttl = settings.stream_token_ttl
     app.state.drain_state = DrainState()
     app.state.long_polls = LongPolls()
@@ -77,9 +89,9 @@ def create_app(house: Application, authenticator: Authenticator) -> FastAPI:
     app.add_middleware(BoundedBody, max_bytes=settings.max_body_bytes)
     app.add_middleware(AbandonedRequests)
     app.add_middleware(CloseWhileDraining, drain_state=app.state.drain_state)
-    strictly = [Depends(require_readable), Depends(require_known_query)]
+    checks = [Depends(require_readable), Depends(require_known_query)]
     about_runs = (start, runs, retry, pauses, routes, pending, explain, lineage)
-    for face in (
+    for module in (
         *about_runs,
         threads,
         actions,
@@ -91,8 +103,8 @@ def create_app(house: Application, authenticator: Authenticator) -> FastAPI:
         agents,
         stream_tokens,
     ):
-        app.include_router(face.router, dependencies=strictly)
+        app.include_router(module.router, dependencies=checks)
     app.include_router(health.router)
-    # Built here: the first client to ask for the document would hold all others up.
+    # Built at start: it takes long enough to delay other requests.
     app.openapi()
     return app

@@ -1,4 +1,4 @@
-"""Agents over HTTP: what may be started."""
+"""Routes of agents."""
 
 from dataclasses import asdict
 
@@ -19,55 +19,61 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/agents", tags=["agen
 
 
 class EndpointOut(ResponseModel):
-    """How an agent is reached that is executed elsewhere. Where that is may be nobody's business."""
+    """How an agent on another server is called. Its address isn't shown."""
 
     backend: str
     target: str | None
 
 
 class CapabilitiesOut(ResponseModel):
-    """What a run of this agent can do. A request that needs more is refused with `backend_unsupported`,
-    before anything is written."""
+    """What runs of this agent support. A request that needs more gets 422 `backend_unsupported`."""
 
-    cancellation: Cancellation = Field(description="How a run that is at work is stopped.")
-    decisions: bool = Field(description="People can answer its tickets.")
+    cancellation: Cancellation = Field(description="How an executing run is cancelled.")
+    decisions: bool = Field(description="Whether its tickets can be decided.")
     overrides: bool
     frontend_tools: bool
     limits: bool
-    pause: bool = Field(description="A run of it can be paused while it executes.")
-    continuation: Continuation = Field(description="`none`: a run of it has a single turn.")
-    waits: Waits = Field(description="What it may wait for.")
-    transcript: Transcript = Field(description="What of the thread it is given.")
+    pause: bool = Field(description="Whether an executing run can be paused.")
+    continuation: Continuation = Field(
+        description="Whether a waiting run can be continued. `none`: its runs have one turn."
+    )
+    waits: Waits = Field(description="What its runs may wait for.")
+    transcript: Transcript = Field(description="Which part of the thread it gets.")
     output: OutputKind
 
 
 class AgentOut(ResponseModel):
+    """An agent."""
+
     id: str
     version: str
-    model: str = Field(description="Empty when another side executes the agent.")
+    model: str = Field(description="Name of its model; empty for agents on other servers.")
     endpoint: EndpointOut | None
     capabilities: CapabilitiesOut
     description: str
     tools: list[str]
     approval: list[str]
     background: list[str]
-    handoffs: list[str] = Field(description="Agents that it may give its run to.")
-    delegates: list[str] = Field(description="Agents that it may give work to.")
+    handoffs: list[str] = Field(description="Agents that it may hand its run over to.")
+    delegates: list[str] = Field(description="Agents that it may delegate tasks to.")
     max_rounds: int
 
 
 @router.get("")
 async def list_agents(ctx: ContextDep, principal: MayRead) -> Page[AgentOut]:
-    """Every agent that may be started, in the order of the agents file."""
+    """List all agents, in the order of the agents file."""
     agents = [_agent_out(ctx, spec) for spec in ctx.agents.specs.values()]
     return Page[AgentOut](items=agents, next_cursor=None, has_more=False)
 
 
 @router.get("/{agent_id}", responses=error_responses("agent_not_found"))
-async def read_an_agent(agent_id: str, ctx: ContextDep, principal: MayRead) -> AgentOut:
+async def get_agent(agent_id: str, ctx: ContextDep, principal: MayRead) -> AgentOut:
+    """Get an agent."""
     spec = ctx.agents.specs.get(AgentId(agent_id))
     if spec is None:
-        raise NotFound("agent_not_found", f"There is no agent {agent_id[:200]!r}.")
+        raise NotFound(
+            "agent_not_found", f"There is no agent {agent_id[:200]!r}. GET /v1/agents lists all."
+        )
     return _agent_out(ctx, spec)
 
 

@@ -1,4 +1,4 @@
-"""What the streams of runs and threads share: their cursors, filters, pages and endings."""
+"""Event streams of runs and threads: cursors, filters and pages."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
@@ -29,13 +29,18 @@ Cursor = Annotated[str | None, Query(max_length=30, include_in_schema=False)]
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery:
-    """How a client wants to read events. A browser keeps its URL and adds the header: that wins."""
+    """Query of events. `Last-Event-ID` wins, because a reconnecting browser keeps its URL."""
 
     last_event_id: Annotated[
         str | None,
-        Header(alias="Last-Event-ID", description="The last id seen. Wins over `after`."),
+        Header(
+            alias="Last-Event-ID",
+            description="Id of the last event that you got. Wins over `after`.",
+        ),
     ] = None
-    after: Annotated[str | None, Query(max_length=30, description="Begin after this id.")] = None
+    after: Annotated[
+        str | None, Query(max_length=30, description="Begin after the event with this id.")
+    ] = None
     cursor: Cursor = None
     starting_after: Cursor = None
     begin: Annotated[
@@ -46,15 +51,16 @@ class StreamQuery:
         ),
     ] = "start"
     types: Annotated[
-        str | None, Query(max_length=1000, description="Only these types, separated by commas.")
+        str | None,
+        Query(max_length=1000, description="Only events of these types, separated by commas."),
     ] = None
-    deltas: Annotated[
-        bool, Query(description="`0` leaves out pieces of messages that come whole later.")
-    ] = True
+    deltas: Annotated[bool, Query(description="`0` leaves out deltas.")] = True
     named: Annotated[bool, Query(description="`1` adds `event:` lines with the event's type.")] = (
         False
     )
-    limit: Annotated[int, Query(ge=1, le=500, description="Of a page.")] = 100
+    limit: Annotated[int, Query(ge=1, le=500, description="Maximum number of items of a page.")] = (
+        100
+    )
 
     @property
     def cursor_text(self) -> str | None:
@@ -64,10 +70,10 @@ class StreamQuery:
         return None
 
     def event_filter(self) -> Filter | None:
-        """What passes; None when everything does."""
+        """The filter; None if all events pass."""
         chosen = None if self.types is None else frozenset(self.types.split(","))
         if unknown := sorted((chosen or frozenset()) - EVENT_TYPES):
-            raise Invalid("invalid_request", f"query.types: there is no type {unknown[0]!r}.")
+            raise Invalid("invalid_request", f"query.types: {unknown[0]!r} is no event type.")
         if chosen is None and self.deltas:
             return None
 
@@ -81,7 +87,7 @@ class StreamQuery:
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """What is to be read: a scope, the number before its first event, and where to look instead."""
+    """The events to read: their scope, the number before the first one, and the snapshot's address."""
 
     scope: StreamScope
     before_first: int
@@ -92,45 +98,45 @@ class StreamSource:
 async def read_events(
     request: Request,
     ctx: ServiceContext,
-    readable: StreamSource,
-    reading: StreamQuery,
+    source: StreamSource,
+    query: StreamQuery,
     options: StreamOptions,
 ) -> Response:
-    """Events as they happen when a stream is asked for, as a page otherwise."""
-    wanted = reading.event_filter()
-    after = await _after(ctx, readable, reading)
-    has_more = await check_cursor(ctx.database.pool, readable.scope, after, readable.snapshot)
+    """A stream of events if the client asks for one, else a page."""
+    wanted = query.event_filter()
+    after = await _after(ctx, source, query)
+    has_more = await check_cursor(ctx.database.pool, source.scope, after, source.snapshot)
     if not wants_event_stream(request) and not request.url.path.endswith("/stream"):
-        return await _page(ctx, readable.scope, after, reading.limit, wanted)
-    if readable.is_done and not has_more:
+        return await _page(ctx, source.scope, after, query.limit, wanted)
+    if source.is_done and not has_more:
         return Response(status_code=204)
     follower = follow(
         ctx.database.pool,
         ctx.hub,
-        readable.scope,
+        source.scope,
         after=after,
         heartbeat=options.heartbeat,
         wanted=wanted,
     )
-    return EventStream(follower, options, named=reading.named)
+    return EventStream(follower, options, named=query.named)
 
 
-async def _after(ctx: ServiceContext, readable: StreamSource, reading: StreamQuery) -> int:
-    """The number of the last event that the client doesn't need any more."""
-    text = reading.cursor_text
+async def _after(ctx: ServiceContext, source: StreamSource, query: StreamQuery) -> int:
+    """The number of the event after which to begin."""
+    text = query.cursor_text
     if text is not None:
         return parse_cursor(text)
-    if reading.begin == "now":
-        return await last_cursor(ctx.database.pool, readable.scope)
-    if readable.scope.run_id is None:
-        return await first_cursor(ctx.database.pool, readable.scope)
-    return readable.before_first
+    if query.begin == "now":
+        return await last_cursor(ctx.database.pool, source.scope)
+    if source.scope.run_id is None:
+        return await first_cursor(ctx.database.pool, source.scope)
+    return source.before_first
 
 
 async def _page(
     ctx: ServiceContext, scope: StreamScope, after: int, limit: int, wanted: Filter | None
 ) -> Response:
-    """The next events as a list; whoever polls goes on with its `next_cursor`, full or not."""
+    """A page of events. Clients poll with its `next_cursor`, also if the page isn't full."""
     frames, has_more = await read_page(ctx.database.pool, scope, after, limit)
     last = frames[-1].seq if frames else after
     items = b",".join(frame.json for frame in frames if wanted is None or wanted(frame))

@@ -1,4 +1,4 @@
-"""Health and metrics over HTTP: for load balancers and monitoring, without a key."""
+"""Routes of health and metrics, for load balancers and monitoring. They need no API key."""
 
 import asyncio
 from typing import Literal, TypeAlias
@@ -17,15 +17,16 @@ from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
 from app.storage.postgres.errors import reason_of
 
 DATABASE_TIMEOUT_SECONDS = 2.0
-"""Probes are less patient than people."""
+"""Shorter than the time-outs of most health probes."""
 
 Status: TypeAlias = Literal["healthy", "degraded", "unhealthy", "draining"]
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(tags=["health"])
 
 
 class RelayOut(ResponseModel):
-    """What carries the news of other processes. Without it their events are read from the log: later."""
+    """The transport that announces events of other processes. While it is away, they are read from the log,
+    which takes longer."""
 
     wire: str
     state: Literal["connected", "away"]
@@ -33,8 +34,10 @@ class RelayOut(ResponseModel):
 
 
 class Health(ResponseModel):
+    """Whether the process can serve requests."""
+
     status: Status = Field(
-        description="`degraded` serves all that `healthy` does, but something of it later."
+        description="`degraded` serves everything, but events of other processes arrive later."
     )
     components: dict[str, str]
     relay: RelayOut
@@ -42,15 +45,14 @@ class Health(ResponseModel):
 
 @router.head("/health", include_in_schema=False)
 @router.get("/health", responses={503: {"model": Health, "description": "Not ready"}})
-async def is_ready(
+async def get_health(
     ctx: ContextDep,
     liveness: HeartbeatDep,
     relay: RelayDep,
     drain_state: DrainStateDep,
     response: Response,
 ) -> Health:
-    """Whether this process can serve: 503, and why, when the database doesn't answer or takes no writes,
-    and when it is stopping."""
+    """Readiness. 503 if the database doesn't respond or is read-only, or if the server is stopping."""
     reason = await _missing(ctx.database) or liveness.last_failure
     if reason is not None or drain_state.is_announced:
         response.status_code = 503
@@ -69,11 +71,11 @@ def _status(reason: UnavailableReason | None, drain_state: DrainState, relay: Re
     return "healthy" if relay.health.is_connected else "degraded"
 
 
-def _relay_out(standing: RelayHealth) -> RelayOut:
+def _relay_out(health: RelayHealth) -> RelayOut:
     return RelayOut(
-        wire=standing.transport,
-        state="connected" if standing.is_connected else "away",
-        since=standing.since,
+        wire=health.transport,
+        state="connected" if health.is_connected else "away",
+        since=health.since,
     )
 
 
@@ -88,8 +90,8 @@ async def _missing(database: Database) -> UnavailableReason | None:
 
 @router.head("/health/live", include_in_schema=False)
 @router.get("/health/live")
-async def is_alive() -> dict[str, str]:
-    """Whether the process answers at all."""
+async def get_liveness() -> dict[str, str]:
+    """Liveness: 200 while the process responds."""
     return {"status": "alive"}
 
 

@@ -1,4 +1,4 @@
-"""Signals over HTTP: events from outside, for the calls that wait for them."""
+"""Routes of signals: external events that tool calls wait for."""
 
 from typing import Literal
 
@@ -27,21 +27,29 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/signals", tags=["sig
 
 
 class SignalIn(RequestModel):
-    """An event. Calls wait for its name and key; `id` makes it safe to send again."""
+    """An external event. Tickets of kind `event` wait for its name and key."""
+
+    model_config = {
+        "json_schema_extra": {
+            "examples": [
+                {"id": "evt_81", "name": "invoice_paid", "key": "INV-7", "payload": {"amount": 80}}
+            ]
+        }
+    }
 
     id: Str = Field(
         min_length=1,
         max_length=MAX_ID_CHARACTERS,
-        description="Your id for this signal: the same again is delivered once and answered the same.",
+        description="Your id for the signal. The same signal again is delivered once.",
     )
     name: Str = Field(min_length=1, max_length=MAX_NAME_CHARACTERS)
     key: Str = Field(
         min_length=1,
         max_length=MAX_KEY_CHARACTERS,
-        description="Which one is meant, such as the number of an invoice.",
+        description="Key of the event, such as an invoice number.",
     )
     payload: JsonValue = Field(
-        None, description=f"What the call gets: JSON, at most {MAX_PAYLOAD_BYTES} bytes."
+        None, description=f"Result of the waiting calls: JSON of at most {MAX_PAYLOAD_BYTES} bytes."
     )
 
     @field_validator("payload")
@@ -53,7 +61,7 @@ class SignalIn(RequestModel):
 
 
 class SignalTicketOut(ResponseModel):
-    """A ticket that waited for the signal, and what came of it."""
+    """A ticket that waited for the signal, and its outcome."""
 
     id: str
     run_id: str
@@ -61,35 +69,39 @@ class SignalTicketOut(ResponseModel):
     outcome: Literal[
         "pending", "answered", "payload_mismatch", "already_decided", "expired", "void"
     ]
-    problem: str | None = Field(description="Why the payload doesn't fit the ticket's schema.")
+    problem: str | None = Field(
+        description="Why the payload doesn't match the ticket's schema; null if it does."
+    )
 
 
 class SignalOut(ResponseModel):
-    """`answered`: at least one ticket has it. `kept`: no ticket has, so the next one that fits gets it.
-    `delivering`: tickets are still being answered; send the same again to see what came of it."""
+    """A signal. `answered`: it answered at least one ticket. `kept`: it answers the next ticket that waits for
+    it. `delivering`: tickets are still being answered; send it again to get the result."""
 
     id: str
     name: str
     key: str
     status: Literal["delivering", "kept", "answered"]
     tickets: list[SignalTicketOut] = Field(
-        description="Those that waited when it was sent, the oldest first."
+        description="Tickets that waited when it was sent, oldest first."
     )
-    kept_until: Time | None = Field(description="How long a kept signal waits for a ticket.")
+    kept_until: Time | None = Field(
+        description="Until when a `kept` signal waits for a ticket; null for others."
+    )
 
 
 @router.post(
     "",
     responses={
-        202: {"model": SignalOut, "description": "Stored; some tickets are still to be answered"},
+        202: {"model": SignalOut, "description": "Stored; some tickets are still being answered"},
         **error_responses("signal_id_conflict", "signal_payload_mismatch", "queue_full"),
     },
 )
-async def send_a_signal(
+async def send_signal(
     body: SignalIn, ctx: ContextDep, principal: MaySignal, response: Response
 ) -> SignalOut:
-    """Answer each call of the tenant that waits for this name and key, once per `id`. Without such a call
-    the signal is kept for the next one. An answer of 200 or 202 means that the signal can't be lost."""
+    """Answer all tickets of the tenant that wait for this name and key, once per `id`. Without any, the signal
+    is kept for the next one. After 200 or 202 the signal is durable."""
     new = NewSignal(id=body.id, name=body.name, key=body.key, payload=body.payload)
     sent = signal_out(await signals.send(ctx, principal, new))
     if sent.status == SignalStatus.DELIVERING.value:
@@ -109,12 +121,12 @@ def signal_out(stored: StoredSignal) -> SignalOut:
     )
 
 
-def _ticket_out(met: SignalTicket) -> SignalTicketOut:
-    outcome: SignalOutcome = met.outcome
+def _ticket_out(matched: SignalTicket) -> SignalTicketOut:
+    outcome: SignalOutcome = matched.outcome
     return SignalTicketOut(
-        id=met.ticket,
-        run_id=met.run_id,
-        thread_id=met.thread_id,
+        id=matched.ticket,
+        run_id=matched.run_id,
+        thread_id=matched.thread_id,
         outcome=outcome.value,
-        problem=met.problem,
+        problem=matched.problem,
     )

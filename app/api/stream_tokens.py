@@ -1,4 +1,4 @@
-"""Stream tokens over HTTP: for a browser's EventSource, which can't send headers."""
+"""Route of stream tokens, for a browser's EventSource, which can't send headers."""
 
 from datetime import timedelta
 from typing import Literal
@@ -14,37 +14,41 @@ from app.http.deps import ContextDep, StreamTokenSignerDep
 from app.http.error_codes import error_responses
 from app.queries import records
 
-router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/stream-tokens", tags=["streams"])
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/stream-tokens", tags=["stream-tokens"])
 
 
 class StreamTokenIn(Body):
-    """Exactly one of the three."""
+    """The stream to open: exactly one of the three fields."""
+
+    model_config = {"json_schema_extra": {"examples": [{"inbox": True}]}}
 
     run_id: Uuid | None = Field(None, validation_alias=AliasChoices("run_id", "runId"))
     thread_id: Uuid | None = Field(None, validation_alias=AliasChoices("thread_id", "threadId"))
-    inbox: Literal[True] | None = Field(None, description="For GET /v1/tickets/events.")
+    inbox: Literal[True] | None = Field(None, description="The stream GET /v1/tickets/events.")
 
     @model_validator(mode="after")
     def _one(self) -> "StreamTokenIn":
         if [self.run_id, self.thread_id, self.inbox].count(None) != 2:
-            raise ValueError("name a run_id or a thread_id, or say inbox: true; one of them")
+            raise ValueError("send exactly one of `run_id`, `thread_id` and `inbox: true`")
         return self
 
 
 class StreamTokenOut(ResponseModel):
+    """A stream token."""
+
     token: str
     expires_at: Time
 
 
 @router.post("", status_code=201, responses=error_responses("run_not_found", "thread_not_found"))
-async def make_a_stream_token(
+async def create_stream_token(
     body: StreamTokenIn,
     request: Request,
     ctx: ContextDep,
     signer: StreamTokenSignerDep,
     principal: MayRead,
 ) -> StreamTokenOut:
-    """A short-lived right to read one stream, for `?stream_token=`."""
+    """Create a short-lived token that opens one stream by `?stream_token=`."""
     run_id = None if body.run_id is None else RunId(body.run_id)
     thread_id = None if body.thread_id is None else ThreadId(body.thread_id)
     if run_id is not None:

@@ -1,6 +1,7 @@
 """The commands and their options.
 
-What serves is imported by the commands that serve: asking a server takes a tenth of the time.
+Server modules are imported inside the commands that need them, so that client commands start ten times
+faster.
 """
 
 import json
@@ -28,7 +29,10 @@ app = typer.Typer(
 
 Url = Annotated[
     str | None,
-    typer.Option(help="The server. [default: HOLDFAST_URL, or this machine's]", show_default=False),
+    typer.Option(
+        help="Address of the server. [default: HOLDFAST_URL, or the local server]",
+        show_default=False,
+    ),
 ]
 Key = Annotated[
     str | None, typer.Option(help="Your API key. [default: HOLDFAST_API_KEY]", show_default=False)
@@ -54,7 +58,7 @@ def worker() -> None:
 
 @app.command()
 def migrate() -> None:
-    """Bring the database of DATABASE_URL to this version's schema."""
+    """Migrate the database of DATABASE_URL to the schema of this version."""
     from app.cli.server import event_loop, serving  # noqa: PLC0415  slow, see above
 
     event_loop.run(partial(serving.migrate, event_loop.prepare()))
@@ -62,17 +66,17 @@ def migrate() -> None:
 
 @app.command()
 def run(
-    prompt: Annotated[str, typer.Argument(help="What you say to the agent.")],
-    agent: Annotated[str, typer.Option(help="Which agent.")] = "demo",
-    thread: Annotated[str | None, typer.Option(help="The id of a thread to continue.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve all that asks for approval.")] = False,
+    prompt: Annotated[str, typer.Argument(help="Message to the agent.")],
+    agent: Annotated[str, typer.Option(help="Id of the agent.")] = "demo",
+    thread: Annotated[str | None, typer.Option(help="Id of the thread to continue.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve all calls without asking.")] = False,
     url: Url = None,
     key: Key = None,
 ) -> None:
-    """Start a run, stream it to the terminal, and ask you about calls that need a person.
+    """Start a run, show its output, and ask for decisions about its tickets.
 
-    Ends with 0 when the run succeeded, 1 failed, 3 was stopped by a limit, 4 blocked, 5 cancelled, 6 waits
-    for an answer; 7 when there is no server or it refused; 130 when you left by a second Ctrl-C.
+    Exit codes: 0 the run succeeded, 1 it failed, 3 a limit stopped it, 4 it was blocked, 5 cancelled, 6 it
+    waits for a decision; 7 the server can't be reached or refused; 130 a second Ctrl-C.
     """
     request: dict[str, Any] = {
         "run_id": new_id(),
@@ -91,11 +95,13 @@ def run(
 @app.command()
 def tail(
     run_id: Run,
-    as_json: Annotated[bool, typer.Option("--json", help="One event a line, as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
     url: Url = None,
     key: Key = None,
 ) -> None:
-    """Follow a run's events from its beginning until it is done."""
+    """Print a run's events from the first one until it is done."""
     with ticket_client(*environment.server_settings(url, key)) as server:
         tailing.tail(server, run_id, as_json=as_json)
 
@@ -104,12 +110,15 @@ def tail(
 def decide(
     run_id: Run,
     ticket: Annotated[
-        str, typer.Argument(metavar="TICKET", help="Its ticket_id or id, or its call's id.")
+        str,
+        typer.Argument(metavar="TICKET", help="The id, ticket_id or tool_call_id of the ticket."),
     ],
     action: Annotated[Action, typer.Argument()],
-    reason: Annotated[str | None, typer.Option(help="Why; the model reads it on reject.")] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="The reason. With reject, the model reads it.")
+    ] = None,
     arguments: Annotated[
-        str | None, typer.Option(metavar="JSON", help="With edit: what the tool gets instead.")
+        str | None, typer.Option(metavar="JSON", help="With edit: the new arguments.")
     ] = None,
     result: Annotated[
         str | None, typer.Option(metavar="JSON", help="With respond: the call's result.")
@@ -117,7 +126,7 @@ def decide(
     url: Url = None,
     key: Key = None,
 ) -> None:
-    """Answer a ticket of a run."""
+    """Decide a ticket of a run."""
     decision: dict[str, Any] = {"ticket_id": ticket, "action": action.value}
     if reason is not None:
         decision["reason"] = reason
@@ -135,18 +144,17 @@ def decide(
 
 @app.command()
 def signal(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The event's name.")],
-    event_key: Annotated[str, typer.Argument(metavar="KEY", help="Which one is meant.")],
-    payload: Annotated[
-        str, typer.Argument(metavar="JSON", help="What the waiting call gets.")
-    ] = "null",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the event.")],
+    event_key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the event.")],
+    payload: Annotated[str, typer.Argument(metavar="JSON", help="Payload of the event.")] = "null",
     id: Annotated[
-        str | None, typer.Option(help="Its id: the same again is delivered once. [default: new]")
+        str | None,
+        typer.Option(help="Id of the signal. The same id is delivered once. [default: a new one]"),
     ] = None,
     url: Url = None,
     key: Key = None,
 ) -> None:
-    """Send an event to the calls that wait for it."""
+    """Send a signal to the tickets that wait for this event."""
     body = {
         "id": id or new_id(),
         "name": name,
@@ -162,7 +170,7 @@ def signal(
 
 @app.command(name="doctor")
 def run_doctor(url: Url = None, key: Key = None) -> None:
-    """Check settings, agents, models, database and server, and say what to do."""
+    """Check settings, agents, models, database and server, and say how to fix problems."""
     from app.cli import doctor  # noqa: PLC0415  slow, see above
     from app.cli.server import event_loop  # noqa: PLC0415  slow, see above
 
@@ -171,9 +179,9 @@ def run_doctor(url: Url = None, key: Key = None) -> None:
 
 @app.command()
 def settings(
-    markdown: Annotated[bool, typer.Option("--markdown", help="As a table.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
 ) -> None:
-    """List everything that can be set, with its default."""
+    """List all settings with their defaults."""
     typer.echo(environment.as_markdown() if markdown else environment.as_text())
 
 
@@ -183,17 +191,19 @@ app.add_typer(key_commands, name="keys")
 
 @key_commands.command(name="new")
 def create_key(
-    subject: Annotated[str, typer.Option(help="Whose key it is, as audits will name them.")],
-    scope: Annotated[list[Scope], typer.Option(help="What it may do; repeat for several.")],
-    tenant: Annotated[str, typer.Option(help="Whose data it sees.")] = "default",
+    subject: Annotated[str, typer.Option(help="Subject of the key, as shown in audits.")],
+    scope: Annotated[
+        list[Scope], typer.Option(help="A scope of the key. Repeat the option for several.")
+    ],
+    tenant: Annotated[str, typer.Option(help="Tenant of the key.")] = "default",
 ) -> None:
-    """Make a key: shown once on stderr, with its entry for the keys file on stdout."""
+    """Make a key. Prints the key to stderr and its entry for the keys file to stdout."""
     keys.new_key(subject, tenant, scope)
 
 
 @key_commands.command(name="hash")
 def hash_key() -> None:
-    """Read a key from stdin, print its SHA-256 for the keys file."""
+    """Read a key from stdin and print its SHA-256 for the keys file."""
     typer.echo(keys.digest(typer.get_text_stream("stdin").read().strip()))
 
 

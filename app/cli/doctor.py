@@ -1,4 +1,4 @@
-"""The doctor: looks at everything a server needs, and says what to do about what is missing."""
+"""`holdfast doctor`: checks everything that a server needs, and says how to fix problems."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ from app.storage.postgres.connection_budget import (
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
 from app.storage.postgres.urls import place_of
 
-_OF_THE_DATABASE: tuple[type[Exception], ...] = (
+_DATABASE_ERRORS: tuple[type[Exception], ...] = (
     ConfigurationError,
     DatabaseUnusable,
     *DATABASE_UNAVAILABLE,
@@ -56,7 +56,7 @@ class _Findings:
 
 
 async def run_checks(settings: Settings, url: str | None, key: str | None, _: StopSignal) -> None:
-    """One line for each thing that was looked at; exit code 1 when something is wrong."""
+    """Print one line per check. Exits with 1 if there is a problem."""
     findings = _Findings(redactor_of(settings, os.environ))
     _variables(findings)
     _keys(findings, settings)
@@ -68,12 +68,12 @@ async def run_checks(settings: Settings, url: str | None, key: str | None, _: St
 
 
 def _variables(findings: _Findings) -> None:
-    strangers = environment.unknown_variables(os.environ)
-    for sentence in strangers:
+    unknown = environment.unknown_variables(os.environ)
+    for sentence in unknown:
         findings.problem("settings", sentence)
-    if not strangers:
+    if not unknown:
         chosen = [one.name for one in environment.variables() if os.environ.get(one.name)]
-        findings.ok("settings", ", ".join(chosen) or "all are the default")
+        findings.ok("settings", ", ".join(chosen) or "all have their defaults")
 
 
 def _keys(findings: _Findings, settings: Settings) -> None:
@@ -83,7 +83,10 @@ def _keys(findings: _Findings, settings: Settings) -> None:
     except ConfigurationError as error:
         findings.problem("API keys", str(error))
     else:
-        findings.ok("API keys", "none, so this machine only" if authenticator.is_keyless else "")
+        findings.ok(
+            "API keys",
+            "none, so only local requests are accepted" if authenticator.is_keyless else "",
+        )
 
 
 async def _agents(findings: _Findings, settings: Settings) -> None:
@@ -105,7 +108,7 @@ async def _agents(findings: _Findings, settings: Settings) -> None:
         if problem is None:
             findings.ok(f"model {spec.name}", spec.model or "plays a script")
         elif spec.name not in used:
-            findings.ok(f"model {spec.name}", f"no agent uses it, and it can't work: {problem}")
+            findings.ok(f"model {spec.name}", f"doesn't work, but no agent uses it: {problem}")
         elif settings.agents is None:
             findings.problem(f"model {spec.name}", problem)
     for agent in catalog.agents.values():
@@ -115,10 +118,12 @@ async def _agents(findings: _Findings, settings: Settings) -> None:
 
 
 def _endpoint(findings: _Findings, agent: AgentId, endpoint: Endpoint, backends: Backends) -> None:
-    """Nobody is called: whether the agent can be talked to as it is written down."""
+    """Check the endpoint's definition. The other server isn't called."""
     problem = backends.problem(endpoint)
     if problem is None:
-        findings.ok(f"agent {agent}", f"lives elsewhere, by {endpoint.backend}; not called now")
+        findings.ok(
+            f"agent {agent}", f"is on another server ({endpoint.backend}), which wasn't called"
+        )
     else:
         findings.problem(f"agent {agent}", problem)
 
@@ -126,7 +131,7 @@ def _endpoint(findings: _Findings, agent: AgentId, endpoint: Endpoint, backends:
 async def _database(findings: _Findings, settings: Settings) -> None:
     data_dir = settings.data_dir or default_data_dir()
     if settings.database_url is None and not (data_dir / "cluster").exists():
-        findings.ok("database", f"embedded, to be made in {data_dir} by the first start")
+        findings.ok("database", f"embedded; the first start creates it in {data_dir}")
         return
     try:
         async with _opened(settings) as (database, place):
@@ -134,13 +139,13 @@ async def _database(findings: _Findings, settings: Settings) -> None:
             version = await migrations.server_version(database.pool)
             findings.ok("database", f"Postgres {version} at {place}")
             await _schema(findings, database, settings)
-    except _OF_THE_DATABASE as error:
+    except _DATABASE_ERRORS as error:
         findings.problem("database", str(error) or type(error).__name__)
 
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[tuple[Database, str]]:
-    """The database that a server would use; an embedded one is started if it doesn't run."""
+    """Opens the database that a server would use, and starts an embedded one if necessary."""
     embedded: EmbeddedPostgres | None = None
     url = settings.database_url
     if url is None:
@@ -167,7 +172,7 @@ async def _schema(findings: _Findings, database: Database, settings: Settings) -
         await migrations.require_usable(database.pool)
     except migrations.NotMigrated as error:
         if settings.migrate or (settings.migrate is None and settings.database_url is None):
-            findings.ok("migrations", "the next start makes them")
+            findings.ok("migrations", "the next start runs them")
         else:
             findings.problem("migrations", str(error))
         return
@@ -175,7 +180,7 @@ async def _schema(findings: _Findings, database: Database, settings: Settings) -
     if await migrations.has_queue(database.pool):
         findings.ok("queue")
     else:
-        findings.problem("queue", "its tables are missing: restore the schema pgq from a backup")
+        findings.problem("queue", "its tables are missing. Restore the schema pgq from a backup.")
     await _connections(findings, database, settings)
 
 
@@ -193,7 +198,7 @@ async def _connections(findings: _Findings, database: Database, settings: Settin
         findings.problem(
             "connections",
             f"{count}: raise max_connections, lower HOLDFAST_POOL_SIZE or HOLDFAST_HOT_POOL_SIZE, "
-            "or put a PgBouncer in between",
+            "or use PgBouncer",
         )
     if settings.pgbouncer and not await has_statement_timeout(database.pool):
         findings.problem(
@@ -203,7 +208,7 @@ async def _connections(findings: _Findings, database: Database, settings: Settin
 
 
 async def _relay(findings: _Findings, settings: Settings) -> None:
-    """Only where one is named: without, the database carries the hints."""
+    """Check NATS, if NATS_URL is set."""
     if settings.nats_url is None:
         return
     try:
@@ -213,12 +218,12 @@ async def _relay(findings: _Findings, settings: Settings) -> None:
     except TransportUnavailable as error:
         findings.problem(
             "NATS",
-            f"no server of NATS_URL answers ({error}); replicas read from the log what the others say",
+            f"no server of NATS_URL responds ({error}). Until one does, replicas poll the event log.",
         )
 
 
 def _server(findings: _Findings, settings: Settings, url: str | None, key: str | None) -> None:
-    """Asked for only by default, it needn't run."""
+    """Check the server. If no address is set, it needn't run."""
     address, key = environment.server_settings(url, key)
     try:
         with connect_client(address, key) as server:
@@ -226,11 +231,11 @@ def _server(findings: _Findings, settings: Settings, url: str | None, key: str |
             agents = server.get("/v1/agents")["items"]
     except ServerUnreachable as error:
         if url is None and settings.url is None:
-            findings.ok("server", f"none runs at {address}")
+            findings.ok("server", f"no server runs at {address}")
         else:
             findings.problem("server", str(error))
     except ServerRefused as error:
-        remedy = ": set HOLDFAST_API_KEY to one that it knows" if error.status == 401 else ""
+        remedy = ". Set HOLDFAST_API_KEY to a key of that server." if error.status == 401 else ""
         findings.problem("server", f"{address} answers {error}{remedy}")
     else:
         findings.ok("server", f"{address} offers {', '.join(one['id'] for one in agents)}")

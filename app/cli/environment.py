@@ -1,4 +1,4 @@
-"""The variables that say how everything is set: read, listed, and a sentence for each that is wrong."""
+"""Reads and lists the settings, and explains those that are wrong."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from app.llm.specs import DEFAULT_ANTHROPIC_MODEL, DEFAULT_OPENAI_MODEL, OPENAI_
 from app.settings import Settings
 
 _PREFIX = "HOLDFAST_"
-_OTHERS_KNOW = ("DATABASE_URL", "NATS_URL")
-"""Names without our prefix, by which other programs look for the same."""
-_USUAL_PORT: int = Settings.model_fields["port"].default
+_WITHOUT_PREFIX = ("DATABASE_URL", "NATS_URL")
+"""Names without the prefix, which other programs use, too."""
+_DEFAULT_PORT: int = Settings.model_fields["port"].default
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,21 @@ class Variable:
 
 
 _OF_MODELS = (
-    Variable("OPENAI_API_KEY", "", "Adds the model `openai`, and an agent on it to the demo."),
-    Variable("OPENAI_BASE_URL", OPENAI_BASE_URL, "Where that model is."),
-    Variable(f"{_PREFIX}OPENAI_MODEL", DEFAULT_OPENAI_MODEL, "The provider's name for it."),
-    Variable("ANTHROPIC_API_KEY", "", "Adds the model `anthropic`, and an agent on it."),
-    Variable(f"{_PREFIX}ANTHROPIC_MODEL", DEFAULT_ANTHROPIC_MODEL, "The provider's name for it."),
+    Variable(
+        "OPENAI_API_KEY",
+        "",
+        "API key of OpenAI. Adds the model `openai`, and a demo agent that uses it.",
+    ),
+    Variable("OPENAI_BASE_URL", OPENAI_BASE_URL, "Address of the OpenAI-compatible API."),
+    Variable(f"{_PREFIX}OPENAI_MODEL", DEFAULT_OPENAI_MODEL, "Name of the model at the provider."),
+    Variable(
+        "ANTHROPIC_API_KEY",
+        "",
+        "API key of Anthropic. Adds the model `anthropic`, and a demo agent that uses it.",
+    ),
+    Variable(
+        f"{_PREFIX}ANTHROPIC_MODEL", DEFAULT_ANTHROPIC_MODEL, "Name of the model at the provider."
+    ),
 )
 
 
@@ -40,14 +50,14 @@ def read_settings() -> Settings:
 
 
 def server_settings(url: str | None, key: str | None) -> tuple[str, str | None]:
-    """Which server is asked, and with which key: by option, by setting, or the one of this machine."""
+    """Address and key of the server: from options, from settings, or the local default."""
     settings = read_settings()
-    here = f"http://127.0.0.1:{settings.port or _USUAL_PORT}"
+    here = f"http://127.0.0.1:{settings.port or _DEFAULT_PORT}"
     return (url or settings.url or here).rstrip("/"), key or settings.api_key
 
 
 def variables() -> list[Variable]:
-    """Everything that may be set, the settings first."""
+    """All variables, the settings first."""
     settings = [
         Variable(
             _variable(name),
@@ -60,10 +70,10 @@ def variables() -> list[Variable]:
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable that looks like a setting and is none."""
+    """A sentence for each `HOLDFAST_` variable that isn't a setting."""
     known = [
         *(variable.name for variable in variables()),
-        *(f"{_PREFIX}{name}" for name in _OTHERS_KNOW),
+        *(f"{_PREFIX}{name}" for name in _WITHOUT_PREFIX),
     ]
     return [
         f"{name} isn't a setting{_meant(name, known)}"
@@ -73,7 +83,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 def as_markdown() -> str:
-    """The table of the reference."""
+    """The settings as a Markdown table, for the reference."""
     rows = [
         f"| `{one.name}` | {f'`{one.default}`' if one.default else ''} | {one.meaning} |"
         for one in variables()
@@ -82,7 +92,7 @@ def as_markdown() -> str:
 
 
 def as_text() -> str:
-    """The same for a terminal."""
+    """The settings as text for a terminal."""
     width = max(len(one.name) for one in variables())
     return "\n".join(
         f"{one.name:{width}}  {one.meaning}{f' [{one.default}]' if one.default else ''}"
@@ -91,18 +101,18 @@ def as_text() -> str:
 
 
 def _variable(name: str) -> str:
-    return name.upper() if name.upper() in _OTHERS_KNOW else f"{_PREFIX}{name.upper()}"
+    return name.upper() if name.upper() in _WITHOUT_PREFIX else f"{_PREFIX}{name.upper()}"
 
 
 def _sentences(error: ValidationError) -> list[str]:
-    """Never the value: it may be a key or a password."""
+    """A sentence for each wrong setting. Without the value, which may be a password."""
     found = []
     for one in error.errors(include_input=False, include_url=False):
         name = str(one["loc"][0])
         field = Settings.model_fields.get(name)
         meaning = field.description if field is not None and field.description else ""
         found.append(
-            f"{_variable(name.lower())}: {one['msg'].removeprefix('Value error, ')}. It is: {meaning}".strip()
+            f"{_variable(name.lower())}: {one['msg'].removeprefix('Value error, ')}. Meaning: {meaning}".strip()
         )
     return found
 

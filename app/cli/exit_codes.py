@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and a sentence when it can't do what it was asked."""
+"""Exit codes, and how a command ends with an error."""
 
 from enum import IntEnum
 from typing import NoReturn
@@ -7,7 +7,7 @@ import typer
 
 
 class ExitCode(IntEnum):
-    """2 is left out: it says that the command line itself was wrong."""
+    """2 is left out, because it means a wrong command line."""
 
     SUCCEEDED = 0
     FAILED = 1
@@ -20,6 +20,6 @@ class ExitCode(IntEnum):
 
 
 def exit_with(sentence: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
-    """Say why on stderr, and leave."""
+    """Print the sentence to stderr and exit."""
     typer.echo(f"holdfast: {sentence}", err=True)
     raise SystemExit(code)

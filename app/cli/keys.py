@@ -1,4 +1,4 @@
-"""API keys: made here, kept nowhere; a server knows only their hashes."""
+"""Makes API keys. A key is printed once and not stored; servers know only its hash."""
 
 import hashlib
 import json
@@ -15,10 +15,10 @@ def digest(key: str) -> str:
 
 
 def new_key(subject: str, tenant: str, scopes: Sequence[Scope]) -> None:
-    """Print a new key to stderr, and what HOLDFAST_API_KEYS_FILE needs to stdout."""
+    """Print a new key to stderr, and its entry for the keys file to stdout."""
     key = f"hf_{secrets.token_urlsafe(32)}"
-    typer.echo(f"The key, shown this once: {key}", err=True)
-    typer.echo("Append to the file of HOLDFAST_API_KEYS_FILE:", err=True)
+    typer.echo(f"The key, which is shown only once: {key}", err=True)
+    typer.echo("Append this to the file of HOLDFAST_API_KEYS_FILE:", err=True)
     typer.echo(
         "[[keys]]\n"
         f"subject = {json.dumps(subject)}\n"

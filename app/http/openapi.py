@@ -1,7 +1,10 @@
-"""Who is let in, as the OpenAPI document says it."""
+"""What the framework doesn't write into the OpenAPI document: security, operation ids, names."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from fastapi.routing import APIRoute
 
 STREAM_TOKEN = "stream_token"
 
@@ -10,31 +13,93 @@ _SCHEMES = {
     _API_KEY: {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API key of this server. A server without keys needs none: it answers to "
-        "programs of its own machine only.",
+        "description": "An API key of this server. A server without keys needs none, and accepts only "
+        "programs on its own machine.",
     },
     STREAM_TOKEN: {
         "type": "apiKey",
         "in": "query",
         "name": STREAM_TOKEN,
-        "description": "From POST /v1/stream-tokens, for one stream.",
+        "description": "A token from POST /v1/stream-tokens. It opens one stream.",
     },
 }
 
 
+def operation_id(route: APIRoute) -> str:
+    """The route's function name in camelCase: `start_run` becomes `startRun`."""
+    first, *others = route.name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
 def declare_security(document: dict[str, Any], *, is_keyless: bool) -> None:
-    """Add to each operation what opens it: any one of the list, where `{}` means nothing at all."""
+    """Add to each operation the alternatives of authentication; `{}` means none is needed."""
     document["components"]["securitySchemes"] = _SCHEMES
     for path, operations in document["paths"].items():
         if path.startswith("/v1/"):
             for operation in operations.values():
-                operation["security"] = _what_opens(operation, is_keyless)
+                operation["security"] = _alternatives(operation, is_keyless)
 
 
-def _what_opens(operation: Mapping[str, Any], is_keyless: bool) -> list[dict[str, list[str]]]:
-    ways: list[dict[str, list[str]]] = [{_API_KEY: []}]
+def _alternatives(operation: Mapping[str, Any], is_keyless: bool) -> list[dict[str, list[str]]]:
+    alternatives: list[dict[str, list[str]]] = [{_API_KEY: []}]
     if any(parameter["name"] == STREAM_TOKEN for parameter in operation.get("parameters", ())):
-        ways.append({STREAM_TOKEN: []})
+        alternatives.append({STREAM_TOKEN: []})
     if is_keyless:
-        ways.append({})
-    return ways
+        alternatives.append({})
+    return alternatives
+
+
+def declare_descriptions(document: dict[str, Any], descriptions: Mapping[str, str]) -> None:
+    """Describe properties and parameters that have no description, by `Schema.name` or by name."""
+    for schema, name, described in _properties(document):
+        found = descriptions.get(f"{schema}.{name}") or descriptions.get(name)
+        if "description" not in described and found is not None:
+            described["description"] = found
+
+
+def _properties(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for schema, body in document["components"]["schemas"].items():
+        for name, described in body.get("properties", {}).items():
+            yield schema, name, described
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for parameter in operation.get("parameters", ()):
+                yield "", parameter["name"], parameter
+
+
+def rename_schemas(document: dict[str, Any]) -> None:
+    """Give schemas the names that clients generate types from: `RunOut` is `Run`, `StartIn` is
+    `StartRequest`, `Page_RunOut_` is `RunPage`. A name that is taken stays as it is."""
+    schemas = document["components"]["schemas"]
+    names = {name: _public_name(name) for name in schemas}
+    taken = set(schemas)
+    renamed = {old: new for old, new in names.items() if new != old and new not in taken}
+    document["components"]["schemas"] = {
+        renamed.get(name, name): _titled(body, renamed.get(name)) for name, body in schemas.items()
+    }
+    _rename_references(
+        document, {f"{_REFERENCE}{old}": f"{_REFERENCE}{new}" for old, new in renamed.items()}
+    )
+
+
+_REFERENCE = "#/components/schemas/"
+
+
+def _public_name(name: str) -> str:
+    name = re.sub(r"^Page_(\w+?)(?:Out)?_$", r"\1Page", name)
+    return re.sub(r"In$", "Request", re.sub(r"Out$", "", name))
+
+
+def _titled(schema: dict[str, Any], title: str | None) -> dict[str, Any]:
+    return schema if title is None else {**schema, "title": title}
+
+
+def _rename_references(value: Any, renamed: Mapping[str, str]) -> None:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            value["$ref"] = renamed.get(value["$ref"], value["$ref"])
+        for item in value.values():
+            _rename_references(item, renamed)
+    elif isinstance(value, list):
+        for item in value:
+            _rename_references(item, renamed)

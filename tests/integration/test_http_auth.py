@@ -286,7 +286,9 @@ async def test_an_open_address_without_keys_is_refused_at_start(served_database:
         async with serving(served_database, agents=AGENTS, host="0.0.0.0"):
             pass
     said = str(refused.value)
-    assert "Without API keys anybody who reaches 0.0.0.0 could start and approve runs" in said
+    assert (
+        "Without API keys, every client that reaches 0.0.0.0 could start and approve runs" in said
+    )
     assert "HOLDFAST_API_KEYS_FILE" in said
     assert "Traceback" not in said
 

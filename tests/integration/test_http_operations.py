@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app.api.event_streams import EVENT_TYPES
 from app.clock import SystemClock
 from app.http.error_codes import CODES
 from app.http.errors import PROBLEM
@@ -186,6 +187,50 @@ async def test_the_surface_is_the_one_that_was_agreed(client: Client) -> None:
     assert text == SNAPSHOT.read_text()
 
 
+async def test_the_document_names_and_describes_everything(client: Client) -> None:
+    document = await client.get("/openapi.json")
+    schemas = document["components"]["schemas"]
+    assert [name for name in schemas if not re.fullmatch(r"[A-Z][A-Za-z0-9]+", name)] == []
+    for name, schema in schemas.items():
+        for key, described in schema.get("properties", {}).items():
+            assert described.get("description"), f"{name}.{key}"
+            if key.endswith("_at"):
+                assert "date-time" in json.dumps(described), f"{name}.{key}"
+    ids = []
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            ids.append(operation["operationId"])
+            assert len(operation["tags"]) == 1
+            assert operation["description"], ids[-1]
+            for parameter in operation.get("parameters", ()):
+                assert parameter.get("description"), f"{ids[-1]}: {parameter['name']}"
+            if "requestBody" in operation:
+                assert "examples" in body_schema(operation, schemas), ids[-1]
+    assert len(set(ids)) == len(ids)
+    assert [one for one in ids if not re.fullmatch(r"[a-z]+([A-Z][a-z]+)*", one)] == []
+    assert {"startRun", "listTickets", "decideTickets", "pauseRun", "sendSignal"} <= set(ids)
+
+
+def body_schema(operation: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a JSON body, which may be optional."""
+    found = operation["requestBody"]["content"]["application/json"]["schema"]
+    [reference] = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(found))
+    schema: dict[str, Any] = schemas[reference]
+    return schema
+
+
+async def test_the_document_has_every_event_by_its_type(client: Client) -> None:
+    schemas = (await client.get("/openapi.json"))["components"]["schemas"]
+    union = schemas["AgentEvent"]
+    mapping = union["discriminator"]["mapping"]
+    assert mapping.keys() == EVENT_TYPES
+    assert sorted(mapping.values()) == sorted(one["$ref"] for one in union["oneOf"])
+    for event_type, reference in mapping.items():
+        event = schemas[reference.rpartition("/")[2]]
+        assert event["properties"]["event_type"]["const"] == event_type
+        assert {"seq", "ts", "thread_id", "run_id", "event_type"} <= set(event["required"])
+
+
 async def test_every_refusal_is_documented_as_a_problem_with_its_codes(client: Client) -> None:
     document = await client.get("/openapi.json")
     problem = {"$ref": "#/components/schemas/Problem"}
@@ -197,7 +242,9 @@ async def test_every_refusal_is_documented_as_a_problem_with_its_codes(client: C
             named = {parameter["name"] for parameter in operation.get("parameters", ())}
             assert "400" in refusals or named.isdisjoint({"cursor", "after"})
             for status, refusal in refusals.items():
-                assert PROBLEM in refusal["content"], f"{path}: name the codes with refusals(…)"
+                assert PROBLEM in refusal["content"], (
+                    f"{path}: name the codes with error_responses(…)"
+                )
                 shape = refusal["content"][PROBLEM]["schema"]
                 assert shape["allOf"][0] == problem
                 codes = shape["allOf"][1]["properties"]["code"]["enum"]
@@ -217,6 +264,6 @@ async def test_a_server_without_keys_asks_for_none(client: Client) -> None:
 async def test_every_body_comes_with_an_example(client: Client) -> None:
     document = await client.get("/openapi.json")
     schemas = document["components"]["schemas"]
-    for name in ("StartIn", "DecisionsIn", "ThreadIn"):
+    for name in ("StartRequest", "DecisionsRequest", "ThreadRequest"):
         [example, *_] = schemas[name]["examples"]
         assert example.keys() <= schemas[name]["properties"].keys()

@@ -61,9 +61,9 @@ async def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert "secret" not in done.out
     found = findings(done)
     assert found["settings"].startswith("problem HOLDFAST_PROT isn't a setting; did you mean")
-    assert found["API keys"].startswith("problem Without API keys anybody")
+    assert found["API keys"].startswith("problem Without API keys, every client")
     assert "set OPENAI_API_KEY" in found["agents"]
-    assert found["model spare"].startswith("ok no agent uses it")
+    assert found["model spare"].startswith("ok doesn't work, but no agent uses it")
     assert found["database"].startswith("problem Can't reach Postgres at 127.0.0.1:9/none")
     assert found["server"].startswith("problem No server answers at http://127.0.0.1:9")
 
@@ -82,7 +82,7 @@ async def test_an_agent_that_lives_elsewhere_must_have_its_token(tmp_path: Path)
     without = await holdfast("doctor", **settings)
     assert findings(without)["agent far"] == "problem the environment variable FAR_TOKEN isn't set"
     with_token = await holdfast("doctor", **settings, FAR_TOKEN="hunter2")
-    assert findings(with_token)["agent far"] == "ok lives elsewhere, by a2a; not called now"
+    assert findings(with_token)["agent far"] == "ok is on another server (a2a), which wasn't called"
     assert "hunter2" not in with_token.out
 
 
@@ -92,12 +92,12 @@ async def test_a_database_that_is_not_migrated_is_a_problem_unless_the_start_men
     done = await holdfast("doctor", DATABASE_URL=postgres_url, HOLDFAST_PORT="9")
     assert done.code == 1
     assert "Run `holdfast migrate`" in findings(done)["migrations"]
-    assert findings(done)["server"] == "ok none runs at http://127.0.0.1:9"
+    assert findings(done)["server"] == "ok no server runs at http://127.0.0.1:9"
     mended = await holdfast(
         "doctor", DATABASE_URL=postgres_url, HOLDFAST_PORT="9", HOLDFAST_MIGRATE="1"
     )
     assert mended.code == 0, mended.out
-    assert findings(mended)["migrations"] == "ok the next start makes them"
+    assert findings(mended)["migrations"] == "ok the next start runs them"
 
 
 async def test_more_processes_than_the_server_has_room_for_are_a_problem(database_url: str) -> None:
@@ -132,7 +132,7 @@ async def test_no_data_are_made_to_look_at_them() -> None:
     done = await holdfast("doctor", HOLDFAST_DATA_DIR=str(folder), HOLDFAST_PORT="9")
     try:
         assert done.code == 0, done.out
-        assert findings(done)["database"].startswith("ok embedded, to be made in")
+        assert findings(done)["database"].startswith("ok embedded; the first start creates it in")
         assert not folder.exists()
     finally:
         rmtree(folder.parent)
@@ -155,7 +155,7 @@ async def test_a_key_that_the_server_does_not_know_is_a_problem(
     async with serving(database_url, api_keys_file=file) as server:
         unknown = await holdfast("doctor", url=server.base, **settings)
         assert unknown.code == 1
-        assert "set HOLDFAST_API_KEY" in findings(unknown)["server"]
+        assert "Set HOLDFAST_API_KEY" in findings(unknown)["server"]
         known = await holdfast("doctor", url=server.base, HOLDFAST_API_KEY=key, **settings)
         assert known.code == 0, known.out
         denied = await holdfast("run", "Hello.", url=server.base, HOLDFAST_API_KEY=key)

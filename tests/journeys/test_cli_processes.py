@@ -41,7 +41,7 @@ def is_one_sentence(failed: Finished, said: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"HOLDFAST_HOST": "0.0.0.0"}, "Without API keys anybody who reaches 0.0.0.0"),
+        ({"HOLDFAST_HOST": "0.0.0.0"}, "Without API keys, every client that reaches 0.0.0.0"),
         ({"HOLDFAST_HOST": "192.0.2.1", "HOLDFAST_API_KEYS_FILE": "KEYS"}, "HOLDFAST_HOST"),
         ({"HOLDFAST_API_KEYS_FILE": "/nowhere/keys.toml"}, "/nowhere/keys.toml can't be read"),
         ({"HOLDFAST_HEARTBEAT_INTERVAL": "4"}, "HOLDFAST_HEARTBEAT_TIMEOUT: must be at least 3"),
@@ -87,7 +87,7 @@ async def test_a_model_without_a_key_only_matters_to_who_would_call_it(
         failed = await holdfast("worker", DATABASE_URL=database_url, HOLDFAST_AGENTS=agents)
         is_one_sentence(failed, "must be able to run")
     async with serving(database_url, agents=agents, role="api") as server:
-        await server.printed(re.compile(r"gpt can't work: .*OPENAI_API_KEY"))
+        await server.printed(re.compile(r"gpt doesn't work: .*OPENAI_API_KEY"))
 
 
 async def test_a_port_that_is_taken_is_named(database_url: str) -> None:

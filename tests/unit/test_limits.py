@@ -58,7 +58,7 @@ def test_only_a_run_that_is_started_has_limits() -> None:
         (InputsIn, "resume_open_run"),
         (ThreadMessagesIn, "resume_open_run"),
     ):
-        with pytest.raises(ValidationError, match=f"`{mode}` starts none"):
+        with pytest.raises(ValidationError, match=f"mode `{mode}` starts none"):
             schema.model_validate(SAID | limits | {"mode": mode})
     accepted = ThreadMessagesIn.model_validate(SAID | limits | {"mode": "steer"})
     assert accepted.wanted_limits() == {"limits": {"steps": 1}, "on_limit": "stop"}

@@ -1,6 +1,6 @@
-"""What waits for the runs of a thread, over HTTP: listed, changed, taken back, put in another order.
+"""Routes of pending inputs: list, get, change and retract.
 
-Whoever changes something says which revision was seen; what a run has read can't be changed any more.
+A change names the revision that the client has seen. An input that a run has read can't be changed.
 """
 
 from typing import Annotated
@@ -26,10 +26,10 @@ from app.http.deps import ContextDep
 from app.http.error_codes import error_responses
 from app.http.idempotency_key import KeyDep
 
-router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/threads/{thread_id}", tags=["threads"])
-_OF_AN_INPUT = ("thread_not_found", "input_not_found")
-_OF_ONE_UNREAD = (*_OF_AN_INPUT, "already_consumed", "revision_mismatch")
-_OF_A_CHANGE = (*_OF_ONE_UNREAD, "input_retracted")
+router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/threads/{thread_id}", tags=["inputs"])
+_OF_INPUT = ("thread_not_found", "input_not_found")
+_OF_PENDING_INPUT = (*_OF_INPUT, "already_consumed", "revision_mismatch")
+_OF_CHANGE = (*_OF_PENDING_INPUT, "input_retracted")
 _REVISION = r'^"\d{1,9}"$'
 
 
@@ -43,13 +43,13 @@ async def list_inputs(
     principal: MayRead,
     status: Annotated[
         InputStatus,
-        Query(description="Still waiting, read by its run, or left unread at its end."),
+        Query(description="`pending`, `consumed` or `retracted`."),
     ] = InputStatus.PENDING,
     cursor: ListCursor = None,
     limit: ListLimit = 50,
 ) -> Page[PendingInputOut]:
-    """Messages that wait for runs of the thread, in the order in which they will be read; with another
-    status those that do no more, oldest first."""
+    """List a thread's inputs. Pending ones are in the order in which they will be read, others oldest
+    first."""
     query = {"list": f"inputs of {thread_id}", "status": status.value}
     thread = ThreadId(thread_id)
     if status is InputStatus.PENDING:
@@ -62,13 +62,13 @@ async def list_inputs(
             show=pending_input_out,
             cursor=lambda each: cursors.encode_pair(query, (each.run_order, each.position)),
         )
-    place = cursors.decode(query, cursor)
+    position = cursors.decode(query, cursor)
     past = await pending_inputs.list_past_inputs(
         ctx,
         principal,
         thread,
         status,
-        after=None if place is None else (place[0], InputId(place[1])),
+        after=None if position is None else (position[0], InputId(position[1])),
         limit=limit,
     )
     return Page[PendingInputOut].of(
@@ -78,21 +78,20 @@ async def list_inputs(
     )
 
 
-@router.get("/inputs/{input_id}", responses=error_responses(*_OF_AN_INPUT))
-async def read_an_input(
+@router.get("/inputs/{input_id}", responses=error_responses(*_OF_INPUT))
+async def get_input(
     thread_id: Uuid, input_id: Uuid, response: Response, ctx: ContextDep, principal: MayRead
 ) -> PendingInputOut:
-    """A message that was sent, whatever has become of it: `consumed`, with its place in the log, means
-    that its run has read it."""
+    """Get an input of any status."""
     found = await pending_inputs.read_input(ctx, principal, ThreadId(thread_id), InputId(input_id))
     return _tagged(response, found)
 
 
 @router.patch(
     "/inputs/{input_id}",
-    responses=error_responses(*_OF_A_CHANGE, "message_empty", "message_too_large"),
+    responses=error_responses(*_OF_CHANGE, "message_empty", "message_too_large"),
 )
-async def change_an_input(
+async def change_input(
     thread_id: Uuid,
     input_id: Uuid,
     body: InputChangeIn,
@@ -101,10 +100,10 @@ async def change_an_input(
     principal: MayWrite,
     key: KeyDep,
     if_match: Annotated[
-        str, Header(pattern=_REVISION, description='The revision that is meant: `"1"`.')
+        str, Header(pattern=_REVISION, description='The revision to change, such as `"1"`.')
     ],
 ) -> PendingInputOut:
-    """Change a message that no run has read. It keeps its ids and its place."""
+    """Replace the message of a pending input. Its ids and its position stay."""
     [message] = bounded([body.message], ctx.limits.message_bytes)
     changed = await pending_inputs.change_input(
         ctx,
@@ -117,8 +116,8 @@ async def change_an_input(
     return _tagged(response, changed)
 
 
-@router.delete("/inputs/{input_id}", status_code=204, responses=error_responses(*_OF_ONE_UNREAD))
-async def take_an_input_back(
+@router.delete("/inputs/{input_id}", status_code=204, responses=error_responses(*_OF_PENDING_INPUT))
+async def retract_input(
     thread_id: Uuid,
     input_id: Uuid,
     ctx: ContextDep,
@@ -126,16 +125,16 @@ async def take_an_input_back(
     key: KeyDep,
     if_match: Annotated[
         str | None,
-        Header(pattern=_REVISION, description="Only if it still is at this revision."),
+        Header(pattern=_REVISION, description="Retract the input only if it has this revision."),
     ] = None,
 ) -> None:
-    """Take back a message that no run has read. A run that was to read nothing else is cancelled."""
+    """Retract a pending input. A queued run that has no other input is cancelled."""
     await pending_inputs.retract_input(
         ctx,
         principal,
         ThreadId(thread_id),
         InputVersion(InputId(input_id), None if if_match is None else _revision(if_match)),
-        once=None if key is None else IdempotentCommand(key, _as_taken_back),
+        once=None if key is None else IdempotentCommand(key, _as_retracted),
     )
 
 
@@ -152,5 +151,5 @@ def _as_changed(changed: Input) -> KeptAnswer:
     return KeptAnswer(200, pending_input_out(changed).model_dump_json())
 
 
-def _as_taken_back(_: None) -> KeptAnswer:
+def _as_retracted(_: None) -> KeptAnswer:
     return KeptAnswer(204, "")

@@ -1,4 +1,4 @@
-"""Inputs over HTTP: messages for a run that is there, by run and by thread."""
+"""Routes that send messages to a run or a thread."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -21,7 +21,7 @@ from app.workers.worker import Worker
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1")
 _OF_MESSAGES = ("message_empty", "message_too_large", "queue_full")
-_OF_A_RUN_THAT_IS_THERE = (
+_OF_AN_OPEN_RUN = (
     "run_not_waiting",
     "decisions_needed",
     "answer_without_text",
@@ -40,12 +40,12 @@ _OF_A_RUN_THAT_IS_THERE = (
         "run_not_found",
         "run_finished",
         "agent_not_found",
-        *_OF_A_RUN_THAT_IS_THERE,
+        *_OF_AN_OPEN_RUN,
         *_OF_MESSAGES,
     ),
-    tags=["runs"],
+    tags=["inputs"],
 )
-async def send_messages_to_a_run(
+async def send_run_inputs(
     run_id: Uuid,
     body: InputsIn,
     request: Request,
@@ -55,8 +55,8 @@ async def send_messages_to_a_run(
     principal: MayWrite,
     key: KeyDep,
 ) -> InputsAcceptedOut:
-    """Steer a run, let one go on that waits for this, or queue a new one behind it. A run that waits
-    for decisions reads what it is steered with when it goes on."""
+    """Send messages to a run, or queue a new run behind it. A run that waits for decisions reads them after
+    the decisions."""
     wanted = InputRequest(
         messages=bounded(body.messages, ctx.limits.message_bytes),
         mode=body.mode,
@@ -75,12 +75,12 @@ async def send_messages_to_a_run(
         "thread_not_found",
         "agent_not_found",
         "agent_required",
-        *_OF_A_RUN_THAT_IS_THERE,
+        *_OF_AN_OPEN_RUN,
         *_OF_MESSAGES,
     ),
-    tags=["threads"],
+    tags=["inputs"],
 )
-async def send_messages_to_a_thread(
+async def send_thread_messages(
     thread_id: Uuid,
     body: ThreadMessagesIn,
     request: Request,
@@ -90,8 +90,7 @@ async def send_messages_to_a_thread(
     principal: MayWrite,
     key: KeyDep,
 ) -> InputsAcceptedOut:
-    """Queue a run on a thread, or steer the one that occupies it; where none does, one is started.
-    `resume_open_run` needs one that waits."""
+    """Send messages to the thread's open run, or start or queue a new run."""
     wanted = InputRequest(
         messages=bounded(body.messages, ctx.limits.message_bytes),
         mode=body.mode,
@@ -115,13 +114,13 @@ async def _send(
 ) -> InputsAcceptedOut:
     once = None if key is None else IdempotentCommand(key, _as_accepted)
     accepted = await send_and_execute(ctx, worker, principal, target, wanted, once)
-    response.headers["Location"] = _place(accepted)
+    response.headers["Location"] = _location(accepted)
     return accepted_out(accepted)
 
 
 def _as_accepted(accepted: AcceptedInput) -> KeptAnswer:
-    return KeptAnswer(202, accepted_out(accepted).model_dump_json(), _place(accepted))
+    return KeptAnswer(202, accepted_out(accepted).model_dump_json(), _location(accepted))
 
 
-def _place(accepted: AcceptedInput) -> str:
+def _location(accepted: AcceptedInput) -> str:
     return f"/v1/runs/{accepted.run.id}"

@@ -1,4 +1,4 @@
-"""Background tasks over HTTP: those of a run, and their cancellation."""
+"""Routes of background tasks."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ async def list_tasks(
     cursor: ListCursor = None,
     limit: ListLimit = 50,
 ) -> Page[TaskOut]:
-    """The run's background tasks, newest first."""
+    """List the background tasks of a run, newest first."""
     query = {"list": "tasks", "run": run_id}
     place = cursors.decode(query, cursor)
     found = await background_tasks.list_tasks(
@@ -50,12 +50,12 @@ async def list_tasks(
     "/{run_id}/tasks/{task_id}/cancel",
     responses=error_responses("run_not_found", "task_not_found"),
 )
-async def cancel_a_task(
+async def cancel_task(
     run_id: Uuid,
     task_id: Annotated[Str, Path(max_length=100)],
     ctx: ContextDep,
     principal: MayWrite,
 ) -> TaskOut:
-    """Cancel a task that is still running, and tell its run. One that has ended stays as it ended."""
+    """Cancel a running task and report that to its run. A finished task doesn't change."""
     cancelled = await background_tasks.cancel_task(ctx, principal, RunId(run_id), TaskId(task_id))
     return task_out(cancelled)

@@ -1,4 +1,4 @@
-"""Explanations over HTTP: why a run is where it is."""
+"""Route that explains why a run is where it is."""
 
 from fastapi import APIRouter
 
@@ -14,6 +14,6 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"]
 
 
 @router.get("/{run_id}/explain", responses=error_responses("run_not_found"))
-async def explain_a_run(run_id: Uuid, ctx: ContextDep, principal: MayRead) -> ExplanationOut:
-    """Why the run is where it is, and who has to do what to move it."""
+async def explain_run(run_id: Uuid, ctx: ContextDep, principal: MayRead) -> ExplanationOut:
+    """Explain why the run is where it is, and what to do to continue it."""
     return explanation_out(await explain(ctx, principal, RunId(run_id)))

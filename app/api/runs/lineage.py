@@ -1,4 +1,4 @@
-"""Lineage over HTTP: the children of a run, and what it has made."""
+"""Routes of a run's children and artifacts."""
 
 from typing import Annotated, Any
 
@@ -18,6 +18,8 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"]
 
 
 class ArtifactOut(ResponseModel):
+    """A result of a run beside its answer."""
+
     id: str | None
     name: str | None
     media_type: str | None
@@ -28,21 +30,20 @@ class ArtifactOut(ResponseModel):
     "/{run_id}/children",
     responses=error_responses("run_not_found"),
 )
-async def list_children(
+async def list_child_runs(
     run_id: Uuid, ctx: ContextDep, principal: MayRead, query: Annotated[RunQuery, Depends()]
 ) -> Page[RunOut]:
-    """The runs that this one has started to have work done, newest first.
-
-    `metadata.KEY=TEXT` picks those with that text under that key.
-    """
+    """List the child runs of a run, newest first. `metadata.KEY=TEXT` filters by metadata."""
     parent = RunId(run_id)
     await records.read_run(ctx, principal, parent)
     return await page_of_runs(ctx, principal, query, thread_id=None, parent_run_id=parent)
 
 
 @router.get("/{run_id}/artifacts", responses=error_responses("run_not_found"))
-async def list_artifacts(run_id: Uuid, ctx: ContextDep, principal: MayRead) -> Page[ArtifactOut]:
-    """What the run has made beside its answer; there are some where its agent lives elsewhere."""
+async def list_run_artifacts(
+    run_id: Uuid, ctx: ContextDep, principal: MayRead
+) -> Page[ArtifactOut]:
+    """List the artifacts of a run. Only agents on other servers make them."""
     made = await artifacts(ctx, principal, RunId(run_id))
     items = [
         ArtifactOut(id=each.id, name=each.name, media_type=each.media_type, content=each.content)

@@ -1,4 +1,4 @@
-"""Lists of runs: of a tenant, or of one of its threads."""
+"""Lists of runs of a tenant, a thread or a parent run."""
 
 from dataclasses import asdict, dataclass
 from typing import Annotated
@@ -21,8 +21,7 @@ Metadata = Annotated[dict[str, str], Depends(PrefixedQuery("metadata."))]
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """Which runs, and which part of the list. `metadata.KEY=TEXT` picks runs with that in theirs;
-    `termination_code=worker_lost` those that had to be given up."""
+    """Filters and paging of a list of runs. `metadata.KEY=TEXT` filters by metadata."""
 
     metadata: Metadata
     agent_id: Annotated[Str | None, Query(max_length=200)] = None
@@ -57,15 +56,15 @@ async def page_of_runs(
     thread_id: ThreadId | None,
     parent_run_id: RunId | None = None,
 ) -> Page[RunOut]:
-    """Runs, newest first. A cursor is good for the filters it came with."""
+    """Runs, newest first. A cursor is valid only with the same filters."""
     wanted = query.run_filter(thread_id, parent_run_id)
     name = {"list": "runs", **asdict(wanted)}
-    place = cursors.decode(name, query.cursor)
+    position = cursors.decode(name, query.cursor)
     found = await records.list_runs(
         ctx,
         principal,
         wanted,
-        before=None if place is None else (place[0], RunId(place[1])),
+        before=None if position is None else (position[0], RunId(position[1])),
         limit=query.limit,
     )
     return Page[RunOut].of(

@@ -1,4 +1,4 @@
-"""Pausing and resuming runs over HTTP."""
+"""Routes that pause and resume runs."""
 
 from fastapi import APIRouter, Response
 
@@ -17,7 +17,7 @@ from app.http.error_codes import error_responses
 from app.http.idempotency_key import REPLAYED_HEADER, KeyDep
 from app.queries import records
 from app.queries.wait import wait_until_idle
-from app.workers.direct_start import resume_run
+from app.workers.direct_start import resume_run as resume_and_execute
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 
@@ -27,11 +27,11 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"]
     response_model=RunOut,
     status_code=202,
     responses={
-        200: {"model": RunOut, "description": "Settled: no worker executes it"},
+        200: {"model": RunOut, "description": "The run is paused and no worker executes it"},
         **error_responses("run_not_found", "run_finished", "backend_unsupported"),
     },
 )
-async def pause_a_run(
+async def pause_run(
     run_id: Uuid,
     ctx: ContextDep,
     principal: MayWrite,
@@ -41,8 +41,7 @@ async def pause_a_run(
     body: PauseIn | None = None,
     wait: Wait = None,
 ) -> RunOut:
-    """Suspend a run until it is resumed. 200 means that it is settled, 202 that a worker still executes
-    the run, up to its next step border."""
+    """Suspend a run until it is resumed. 200: it is suspended. 202: it will be, after its current step."""
     reason = None if body is None else body.reason
     once = None if key is None else IdempotentCommand(key, _as_paused)
     try:
@@ -63,12 +62,12 @@ async def pause_a_run(
 
 
 @router.post("/{run_id}/resume", responses=error_responses("run_not_found", "run_finished"))
-async def resume_a_paused_run(
+async def resume_run(
     run_id: Uuid, ctx: ContextDep, worker: WorkerDep, principal: MayWrite, key: KeyDep
 ) -> RunOut:
-    """Remove a run's pause. The run continues from where it was suspended."""
+    """Resume a paused run. It continues where it was suspended."""
     once = None if key is None else IdempotentCommand(key, _as_resumed)
-    return run_out((await resume_run(ctx, worker, principal, RunId(run_id), once)).run)
+    return run_out((await resume_and_execute(ctx, worker, principal, RunId(run_id), once)).run)
 
 
 def _as_paused(answer: PauseAnswer) -> KeptAnswer:

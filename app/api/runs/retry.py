@@ -1,4 +1,4 @@
-"""Retries over HTTP: a new run in a failed one's place."""
+"""Route that retries a failed run."""
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -31,7 +31,7 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"]
     ),
     dependencies=[Depends(require_not_draining)],
 )
-async def retry_a_run(
+async def retry_run(
     run_id: Uuid,
     request: Request,
     response: Response,
@@ -41,15 +41,15 @@ async def retry_a_run(
     key: KeyDep,
     body: RetryIn | None = None,
 ) -> RunOut:
-    """A new run goes on from where this one has failed; this one stays as it is."""
+    """Start a new run that continues from the last checkpoint of a failed run, which doesn't change."""
     body = body or RetryIn()
-    wish = RetryRequest(
+    wanted = RetryRequest(
         body.agent_version,
         body.wanted_limits(),
         traceparent(request),
         transport_request_id(request),
     )
     once = None if key is None else IdempotentCommand(key, accepted)
-    record = (await retry_and_execute(ctx, worker, principal, RunId(run_id), wish, once)).record
+    record = (await retry_and_execute(ctx, worker, principal, RunId(run_id), wanted, once)).record
     response.headers["Location"] = f"/v1/runs/{record.id}"
     return run_out(record)

@@ -1,4 +1,4 @@
-"""Runs over HTTP: list, read, follow, decide, cancel."""
+"""Routes of runs: list, get, events, snapshot, decisions, cancel."""
 
 from typing import Annotated, Literal
 
@@ -38,7 +38,12 @@ from app.workers.direct_start import decide_and_execute
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 _of_a_run = error_responses("run_not_found")
 Wait = Annotated[
-    int | None, Query(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for its rest.")
+    int | None,
+    Query(
+        ge=0,
+        le=MAX_WAIT_SECONDS,
+        description="Maximum seconds to wait until the run is done or suspended.",
+    ),
 ]
 
 
@@ -49,7 +54,7 @@ async def list_runs(
     query: Annotated[RunQuery, Depends()],
     thread_id: Uuid | None = None,
 ) -> Page[RunOut]:
-    """Runs, newest first. `metadata.KEY=TEXT` picks those that were started with it."""
+    """List runs, newest first. `metadata.KEY=TEXT` filters by metadata."""
     thread = None if thread_id is None else ThreadId(thread_id)
     return await page_of_runs(ctx, principal, query, thread)
 
@@ -57,9 +62,9 @@ async def list_runs(
 @router.get(
     "/{run_id}",
     response_model=RunOut,
-    responses={304: {"description": "Still what `If-None-Match` names"}, **_of_a_run},
+    responses={304: {"description": "Not changed since the ETag in `If-None-Match`"}, **_of_a_run},
 )
-async def read_a_run(
+async def get_run(
     run_id: Uuid,
     request: Request,
     ctx: ContextDep,
@@ -67,10 +72,10 @@ async def read_a_run(
     polls: LongPollsDep,
     wait: Wait = None,
     include: Annotated[
-        Literal["state"] | None, Query(description="`state`: the run's state too.")
+        Literal["state"] | None, Query(description="`state` includes the run's state.")
     ] = None,
 ) -> Response:
-    """A run as it stands; with `?wait=N` as soon as it is done or waits for somebody."""
+    """Get a run. With `?wait=N`, wait until it is done or suspended."""
     view = await records.read_run(ctx, principal, RunId(run_id))
     if wait:
         record = view.run
@@ -85,34 +90,36 @@ async def read_a_run(
     response_model=EventsPage,
     responses={
         200: {"content": {"text/event-stream": {}}, "description": "Events, as a page or a stream"},
-        204: {"description": "The run is done and nothing comes after the cursor"},
+        204: {"description": "The run is done and has no events after the cursor"},
         **_of_a_run,
     },
 )
 @router.get("/{run_id}/events/stream", include_in_schema=False)
-async def follow_a_run(
+async def list_run_events(
     run_id: Uuid,
     request: Request,
     ctx: ContextDep,
     reader: MayFollowRun,
     options: StreamOptionsDep,
-    wish: Annotated[StreamQuery, Depends()],
-    follow: Annotated[bool, Query(description="Stay open while it waits; end when done.")] = False,
+    query: Annotated[StreamQuery, Depends()],
+    follow: Annotated[
+        bool, Query(description="`1` keeps the stream open while the run waits, until it is done.")
+    ] = False,
 ) -> Response:
-    """The run's events: with `Accept: text/event-stream` as they happen, otherwise as a page."""
+    """The events of a run: as a stream with `Accept: text/event-stream`, else as a page."""
     record = (await records.read_run(ctx, reader, RunId(run_id))).run
-    readable = StreamSource(
+    source = StreamSource(
         StreamScope(reader.tenant, record.thread_id, record.id, until_done=follow),
         before_first=record.events_from - 1,
         is_done=record.is_done,
         snapshot=f"/v1/runs/{record.id}/snapshot",
     )
-    return await read_events(request, ctx, readable, wish, options)
+    return await read_events(request, ctx, source, query, options)
 
 
 @router.get("/{run_id}/snapshot", response_model=SnapshotOut, responses=_of_a_run)
-async def read_a_snapshot(run_id: Uuid, ctx: ContextDep, principal: MayRead) -> Response:
-    """The run, its messages and what is under way; follow on from `last_event_id`."""
+async def get_run_snapshot(run_id: Uuid, ctx: ContextDep, principal: MayRead) -> Response:
+    """Get the run, its messages and its unfinished output. Follow its events after `last_event_id`."""
     found = await records.read_snapshot(ctx, principal, RunId(run_id))
     without_messages = SnapshotHead(
         run=run_out(found.view),
@@ -152,7 +159,7 @@ async def decide_tickets(
     principal: MayDecide,
     key: KeyDep,
 ) -> DecidedOut:
-    """Answer tickets: all of the batch or none. Once this is answered, nothing can lose it."""
+    """Decide tickets of a run, all of the batch or none. After 200 the decisions are durable."""
     answers = [decision.to_domain() for decision in body.decisions]
     once = None if key is None else IdempotentCommand(key, _as_decided)
     return _decided_out(
@@ -177,11 +184,11 @@ def _decided_out(decided: Decided) -> DecidedOut:
     response_model=RunOut,
     status_code=202,
     responses={
-        200: {"model": RunOut, "description": "Settled: it is done"},
+        200: {"model": RunOut, "description": "The run is done"},
         **_of_a_run,
     },
 )
-async def cancel_a_run(
+async def cancel_run(
     run_id: Uuid,
     ctx: ContextDep,
     principal: MayWrite,
@@ -191,7 +198,7 @@ async def cancel_a_run(
     body: CancelIn | None = None,
     wait: Wait = None,
 ) -> RunOut:
-    """Cancel in every status. 200 means that it is settled, 202 that it will be."""
+    """Cancel a run in any status. 200: it is done. 202: it will be."""
     reason = None if body is None else body.reason
     once = None if key is None else IdempotentCommand(key, _as_cancelled)
     try:

@@ -1,4 +1,4 @@
-"""Runs started over HTTP: answered at once, or when one has come to rest, or by its events."""
+"""Route that starts a run. It returns at once, or waits for the run, or streams its events."""
 
 from typing import Annotated
 
@@ -44,7 +44,7 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"]
     responses={
         200: {
             "description": "With `Accept: text/event-stream`: the run's events as they happen. "
-            "With `Prefer: wait=N`: the run, when it came to rest in time.",
+            "With `Prefer: wait=N`: the run, if it was done or suspended in time.",
             "content": {"text/event-stream": {}},
         },
         **error_responses(
@@ -63,7 +63,7 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"]
     },
     dependencies=[Depends(require_not_draining)],
 )
-async def start_a_run(
+async def start_run(
     body: StartIn,
     request: Request,
     ctx: ContextDep,
@@ -73,10 +73,11 @@ async def start_a_run(
     key: KeyDep,
     polls: LongPollsDep,
     prefer: Annotated[
-        str | None, Header(description="`wait=N`: answer when it is done or waits for somebody.")
+        str | None,
+        Header(description="`wait=N` waits up to N seconds until the run is done or suspended."),
     ] = None,
 ) -> Response:
-    """Start a run. It goes on whether anybody listens or not."""
+    """Start a run. It continues if the client disconnects."""
     start = _start_request(body, ctx.limits.message_bytes, request)
     once = None if key is None else IdempotentCommand(key, accepted)
     if wants_event_stream(request):
@@ -88,31 +89,31 @@ async def start_a_run(
         if not seconds:
             raise
         record, replayed = await _run_of(ctx, principal, before.answer), REPLAYED_HEADER
-    view, rests = records.RunView(record), False
+    view, is_idle = records.RunView(record), False
     if seconds:
-        rests = await polls.hold(
+        is_idle = await polls.hold(
             wait_until_idle(ctx, principal.tenant, record.thread_id, record.id, seconds)
         )
         view = await records.read_view(ctx, principal.tenant, record.id)
     return Response(
         run_out(view).model_dump_json(),
-        status_code=200 if rests else 202,
-        headers={"Location": _place(record), **replayed},
+        status_code=200 if is_idle else 202,
+        headers={"Location": _location(record), **replayed},
         media_type="application/json",
     )
 
 
 def accepted(record: RunRecord) -> KeptAnswer:
-    """What a start is told, and each of its repetitions."""
-    return KeptAnswer(202, run_out(record).model_dump_json(), _place(record))
+    """The response to a start, which is stored for repetitions."""
+    return KeptAnswer(202, run_out(record).model_dump_json(), _location(record))
 
 
-def _place(record: RunRecord) -> str:
+def _location(record: RunRecord) -> str:
     return f"/v1/runs/{record.id}"
 
 
 async def _run_of(ctx: ServiceContext, principal: Principal, answer: KeptAnswer) -> RunRecord:
-    """The run that an earlier start was told of, as it stands now."""
+    """The current state of the run that an earlier request started."""
     run_id = RunId((answer.location or "").rpartition("/")[2])
     return (await records.read_view(ctx, principal.tenant, run_id)).run
 
@@ -125,7 +126,7 @@ async def _started_stream(
     once: IdempotentCommand[RunRecord] | None,
     options: StreamOptions,
 ) -> EventStream:
-    # Listening begins before the run does, so that its first event needs no look into the log.
+    # Subscribe before the run starts, so that its first event needn't be read from the log.
     subscription = ctx.hub.subscribe(principal.tenant, start.thread_id)
     is_live, replayed = False, {}
     try:
@@ -145,8 +146,8 @@ async def _started_stream(
         subscription=subscription if is_live else None,
     )
     headers = {
-        "Location": f"{_place(record)}/events",
-        "Content-Location": _place(record),
+        "Location": f"{_location(record)}/events",
+        "Content-Location": _location(record),
         **replayed,
     }
     return EventStream(follower, options, headers=headers)

@@ -1,4 +1,4 @@
-"""The audit as it is shown: cases of one run, and lines of an export."""
+"""The audit: cases of one run, and lines of an export."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -15,11 +15,11 @@ from app.queries.audit import AuditCase, AuditOutcome
 
 
 class AttemptOut(ResponseModel):
-    """An answer that somebody gave, and what became of it."""
+    """A decision that was sent, and its effect."""
 
     decision_id: str
     effect: Literal["decided", "voted", "refused"]
-    refusal: str | None = Field(description="The code that a refused one was answered with.")
+    refusal: str | None = Field(description="Error code of a refused decision; null for others.")
     action: str
     payload: Any
     reason: str | None
@@ -27,37 +27,39 @@ class AttemptOut(ResponseModel):
     decided_at: Time
 
 
-class OutcomeOut(ResponseModel):
-    """What became of the call once its ticket was settled."""
+class CallOutcomeOut(ResponseModel):
+    """What the call came to after its ticket was decided."""
 
     status: str = Field(
         description="succeeded, failed, suspended (it asked again), denied, cancelled, answered or "
         "expired."
     )
     at: Time
-    event_id: int = Field(description="The event of the thread that tells of it.")
-    ran_with: Any = Field(description="The arguments that the tool got; null when it wasn't run.")
+    event_id: int = Field(description="Id of the thread's event about it.")
+    ran_with: Any = Field(description="Arguments that the tool got; null if it wasn't executed.")
     result: Any
 
 
 class AuditCaseOut(ResponseModel):
-    """One call that was held back: the question, all answers, and what came of it."""
+    """A call with a ticket: the ticket, all decisions, and the outcome."""
 
     blocked: TicketOut
     decisions: list[AttemptOut]
-    executed: OutcomeOut | None
+    executed: CallOutcomeOut | None
 
 
 class AuditOut(ResponseModel):
+    """The audit of a run."""
+
     run_id: str
-    cases: list[AuditCaseOut] = Field(description="Oldest first.")
+    cases: list[AuditCaseOut] = Field(description="Calls with tickets, oldest first.")
 
 
 def case_out(case: AuditCase) -> AuditCaseOut:
     return AuditCaseOut(
         blocked=ticket_out(case.ticket),
         decisions=[_attempt_out(attempt) for attempt in case.attempts],
-        executed=None if case.outcome is None else _outcome_out(case.outcome),
+        executed=None if case.outcome is None else _call_outcome_out(case.outcome),
     )
 
 
@@ -75,8 +77,8 @@ def _attempt_out(attempt: StoredAttempt) -> AttemptOut:
     )
 
 
-def _outcome_out(outcome: AuditOutcome) -> OutcomeOut:
-    return OutcomeOut(
+def _call_outcome_out(outcome: AuditOutcome) -> CallOutcomeOut:
+    return CallOutcomeOut(
         status=outcome.status,
         at=outcome.at,
         event_id=outcome.event_id,
@@ -86,7 +88,7 @@ def _outcome_out(outcome: AuditOutcome) -> OutcomeOut:
 
 
 def lines_of(case: AuditCase, period: Period) -> Iterator[dict[str, Any]]:
-    """What of a case has happened in a period, each as a record of its own that names its ticket."""
+    """The records of a case that are in a period. Each names its ticket."""
     ticket = case.ticket
     links = {
         "ticket": ticket.id,
@@ -110,5 +112,5 @@ def _records(case: AuditCase) -> Iterator[tuple[str, datetime, dict[str, Any]]]:
     if ticket.status in (TicketStatus.EXPIRED, TicketStatus.VOID):
         yield ticket.status.value, ticket.updated_at, {"on_expiry": shown["on_expiry"]}
     if case.outcome is not None:
-        fields = _outcome_out(case.outcome).model_dump(mode="json", exclude={"at"})
+        fields = _call_outcome_out(case.outcome).model_dump(mode="json", exclude={"at"})
         yield "executed", case.outcome.at, fields

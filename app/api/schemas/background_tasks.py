@@ -1,4 +1,4 @@
-"""Background tasks, as clients see them."""
+"""Background tasks."""
 
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from app.domain.children.background_tasks import Task
 
 
 class TaskOut(ResponseModel):
-    """A tool call that goes on by itself. Its run is told when it ends."""
+    """A tool call that runs in the background. Its result is reported to its run."""
 
     id: str
     run_id: str
@@ -20,17 +20,17 @@ class TaskOut(ResponseModel):
     status: Literal["running", "completed", "failed", "cancelled"]
     result: Any
     error: str | None
-    unread_messages: int = Field(description="Messages for it that its tool hasn't read.")
+    unread_messages: int = Field(description="Number of messages that the tool hasn't read.")
     attempt: int
     created_at: Time
     started_at: Time | None
     finished_at: Time | None
     reported_at: Time | None = Field(
-        description="When its run was told of its end; never, when that was done before."
+        description="When its result was reported to the run; null if the run had ended."
     )
     updated_at: Time
     child_run_id: str | None = Field(
-        description="The run of another agent that the task is; it may not have begun yet."
+        description="The child run that executes the task; null for other tasks."
     )
 
 

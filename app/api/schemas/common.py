@@ -1,4 +1,4 @@
-"""What all shapes share: strict requests, checked text, ids, pages and times."""
+"""Base classes and types of all schemas: strict requests, storable text, ids, pages and times."""
 
 import math
 import re
@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -29,21 +30,21 @@ Row = TypeVar("Row")
 MAX_DEPTH = 50
 
 MAX_FIELDS = 100
-"""More than any request has, by all names of its fields."""
+"""More than any request has, aliases included."""
 MAX_TIME_LENGTH = 100
 
 _NUMBER = re.compile(r"\s*[+-]?[\d_]*(\.[\d_]*)?(e[+-]?\d+)?\s*", re.IGNORECASE)
 
 
 class RequestModel(BaseModel):
-    """A typo in a field's name must not silently mean the default."""
+    """A request body. Unknown fields are refused, so that a typo doesn't mean the default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     @model_validator(mode="before")
     @classmethod
     def _has_few_fields(cls, fields: Any) -> Any:
-        """Each unknown field is an error of its own, which takes time to describe."""
+        """Limits the errors for unknown fields, because each takes time to describe."""
         if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
             raise ValueError(f"has more than {MAX_FIELDS} fields; it takes {_names_of(cls)}")
         return fields
@@ -65,7 +66,7 @@ def _uuid(value: str) -> str:
 
 
 def _storable(value: Any) -> Any:
-    """Refuses text and numbers that no database keeps, wherever they stand, and endless nesting."""
+    """Refuses text and numbers that Postgres can't store, on all levels, and deep nesting."""
     _check_depth(value, 0)
     return value
 
@@ -80,7 +81,7 @@ def _check_depth(value: Any, level: int) -> None:
             raise ValueError("contains half of a surrogate pair, which isn't text; remove it")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError("contains a number that JSON doesn't have: NaN, or an endless one")
+            raise ValueError("contains a number that JSON doesn't have: NaN or an infinite one")
     elif isinstance(value, dict):
         for key, item in value.items():
             _check_depth(key, level + 1)
@@ -90,8 +91,8 @@ def _check_depth(value: Any, level: int) -> None:
             _check_depth(item, level + 1)
 
 
-def _written_out(value: Any) -> Any:
-    """A bare number would be read as seconds since 1970, or as milliseconds: nobody says which."""
+def _require_written_time(value: Any) -> Any:
+    """Refuses bare numbers, which could mean seconds or milliseconds since 1970."""
     if isinstance(value, str) and len(value) > MAX_TIME_LENGTH:
         raise ValueError(f"must have at most {MAX_TIME_LENGTH} characters")
     if isinstance(value, int | float) or (isinstance(value, str) and _NUMBER.fullmatch(value)):
@@ -99,8 +100,8 @@ def _written_out(value: Any) -> Any:
     return value
 
 
-def _within_the_calendar(value: datetime) -> datetime:
-    """No time zone may lead out of the years that Python and Postgres both have."""
+def _require_year(value: datetime) -> datetime:
+    """Conversion between time zones must not leave the years of Python and Postgres."""
     if not 1 < value.year < 9999:
         raise ValueError("must be a year between 2 and 9998")
     return value
@@ -114,17 +115,23 @@ Str = Annotated[str, Storable]
 JsonValue = Annotated[Any, Storable]
 Metadata = Annotated[dict[str, Any], Storable]
 Instant = Annotated[
-    AwareDatetime, BeforeValidator(_written_out), AfterValidator(_within_the_calendar)
+    AwareDatetime, BeforeValidator(_require_written_time), AfterValidator(_require_year)
 ]
-ListCursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of a page.")]
-ListLimit = Annotated[int, Query(ge=1, le=200, description="Of a page.")]
+ListCursor = Annotated[
+    str | None, Query(max_length=2000, description="`next_cursor` of the previous page.")
+]
+ListLimit = Annotated[int, Query(ge=1, le=200, description="Maximum number of items of a page.")]
 Seq = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Time = Annotated[datetime, PlainSerializer(format_timestamp, return_type=str)]
+Time = Annotated[
+    datetime,
+    PlainSerializer(format_timestamp, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
+]
 
 
 class Page(ResponseModel, Generic[T]):
-    """A part of a list. Ask for the next with `?cursor=`, as long as `has_more`. It ends before `limit` where
-    its items are large."""
+    """A page of a list. Get the next one with `?cursor=` while `has_more`. Large items may shorten a
+    page."""
 
     items: list[T]
     next_cursor: str | None
@@ -146,7 +153,7 @@ class Page(ResponseModel, Generic[T]):
 
 
 class Problem(ResponseModel):
-    """Every error: `code` is for programs and stays; `detail` says what to do."""
+    """An error. `code` is stable and for programs; `detail` says what to do."""
 
     type: str
     title: str

@@ -1,4 +1,4 @@
-"""Why a run is where it is, as clients read it."""
+"""Explanations: why a run is where it is."""
 
 from typing import Literal
 
@@ -12,12 +12,14 @@ from app.queries.explain import Explanation, ReasonCode
 
 
 class ReasonOut(ResponseModel):
+    """A reason why the run is where it is."""
+
     code: ReasonCode
-    text: str = Field(description="What it means, and what to do about it.")
+    text: str = Field(description="What the code means, and what to do.")
 
 
 class OwnerOut(ResponseModel):
-    """The process that executes the run, or did when it was last heard of."""
+    """The worker that executes the run, or did before its heartbeats stopped."""
 
     worker_id: str
     host: str
@@ -27,11 +29,15 @@ class OwnerOut(ResponseModel):
 
 
 class FailureOut(ResponseModel):
+    """The latest failure of an activation."""
+
     code: str
     detail: str
 
 
 class DescendantRunOut(ResponseModel):
+    """A child run, or a child of one."""
+
     run_id: str
     parent_run_id: str | None
     thread_id: str
@@ -42,20 +48,26 @@ class DescendantRunOut(ResponseModel):
 
 
 class ExplanationOut(ResponseModel):
+    """Why the run is where it is."""
+
     run_id: str
     thread_id: str
     state: Literal["created", "running", "waiting", "done"]
     reasons: list[ReasonOut]
-    queue_position: int | None = Field(description="Its place in the line for its thread.")
-    active_run_id: str | None = Field(description="The run that occupies the thread before it.")
+    queue_position: int | None = Field(
+        description="Position in the thread's queue, from 1; null if it isn't queued."
+    )
+    active_run_id: str | None = Field(
+        description="The run that occupies the thread; null if none does."
+    )
     owner: OwnerOut | None
     waiting_on: list[TicketOut] = Field(
-        description="Tickets that keep it, the run before it, or a run below it."
+        description="Open tickets of the run, of the run before it, and of its descendants."
     )
     next_attempt_at: Time | None
     last_failure: FailureOut | None
     below: list[DescendantRunOut] = Field(
-        description="The runs that it has started, and that those have: each after its parent."
+        description="Child runs and their children, each after its parent."
     )
 
 
@@ -82,11 +94,11 @@ def explanation_out(found: Explanation) -> ExplanationOut:
         last_failure=None
         if failure is None
         else FailureOut(code=failure.code, detail=failure.detail),
-        below=[_run_below_out(record) for record in found.descendants],
+        below=[_descendant_out(record) for record in found.descendants],
     )
 
 
-def _run_below_out(record: RunRecord) -> DescendantRunOut:
+def _descendant_out(record: RunRecord) -> DescendantRunOut:
     state = record.state
     return DescendantRunOut(
         run_id=record.id,

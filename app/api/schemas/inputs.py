@@ -1,4 +1,4 @@
-"""Inputs, as clients send them and see them wait."""
+"""Inputs: messages for existing runs and threads."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -18,39 +18,39 @@ _EXAMPLE: JsonDict = {
 }
 
 
-class _Messages(LimitedRequest):
+class MessagesRequest(LimitedRequest):
+    """Messages, and what to do with them."""
+
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
-    _starts_none: ClassVar = frozenset({InputMode.RESUME_OPEN_RUN})
+    _modes_without_start: ClassVar = frozenset({InputMode.RESUME_OPEN_RUN})
 
     messages: list[NewMessage] = Field(min_length=1, max_length=1000)
     mode: InputMode = Field(
         InputMode.QUEUE,
-        description="`queue`: a new run reads them, in line behind the others; `steer`: the run that "
-        "is there does, before its next step; `interrupt_then_queue`: as `queue`, and the run that "
-        "occupies the thread is cancelled; `resume_open_run`: the run that is there, which has to be "
-        "waiting, reads them and goes on. One that waits for its background tasks is woken. Where a "
-        "tool's own question (kind `input`) is all that is open, the text is its answer, as by the "
-        "decision `respond`, which takes the scope `decisions:write`. No message ever approves a call: "
-        "any other open ticket is 409 `decisions_needed`, with the tickets; a run that doesn't wait is "
-        "409 `run_not_waiting`.",
+        description="`queue`: a new run reads the messages, queued behind the others. `steer`: the open "
+        "run reads them before its next step. `interrupt_then_queue`: as `queue`, and the open run is "
+        "cancelled. `resume_open_run`: the open run, which must be waiting, reads them and continues; "
+        "409 `run_not_waiting` otherwise. If its only open ticket is a tool's question (kind `input`), "
+        "the text answers it, which needs the scope `decisions:write`. Messages never approve calls: "
+        "with other open tickets it is 409 `decisions_needed`.",
     )
 
     @model_validator(mode="after")
     def _limits_are_of_a_new_run(self) -> Self:
-        if self.limits is not None and self.mode in self._starts_none:
+        if self.limits is not None and self.mode in self._modes_without_start:
             raise ValueError(
-                f"`limits` are those of a run that is started, and `{self.mode.value}` starts none"
+                f"`limits` are for a new run, and the mode `{self.mode.value}` starts none"
             )
         return self
 
 
-class InputsIn(_Messages):
-    """Messages for a run that is there already, or for a new one behind it."""
+class InputsIn(MessagesRequest):
+    """Messages for a run, or for a new one behind it."""
 
-    _starts_none: ClassVar = frozenset({InputMode.STEER, InputMode.RESUME_OPEN_RUN})
+    _modes_without_start: ClassVar = frozenset({InputMode.STEER, InputMode.RESUME_OPEN_RUN})
 
 
-class ThreadMessagesIn(_Messages):
+class ThreadMessagesIn(MessagesRequest):
     """Messages for the run that occupies a thread, or for a new one."""
 
     agent_id: Str | None = Field(
@@ -58,7 +58,7 @@ class ThreadMessagesIn(_Messages):
         validation_alias=AliasChoices("agent_id", "agentId"),
         min_length=1,
         max_length=200,
-        description="Who runs, should a run be started; else the agent that was last at work here.",
+        description="The agent of a new run. By default the agent that last ran on the thread.",
     )
 
 
@@ -69,7 +69,7 @@ class InputsAcceptedOut(ResponseModel):
     run_id: str
     thread_id: str
     status: Literal["created", "running", "waiting", "done"] = Field(
-        description="The run's status at that moment."
+        description="Status of the run when it got the messages."
     )
 
 
@@ -83,22 +83,30 @@ def accepted_out(accepted: AcceptedInput) -> InputsAcceptedOut:
 
 
 class InputChangeIn(RequestModel):
-    """What a run is to read instead."""
+    """The new message."""
+
+    model_config = {
+        "json_schema_extra": {
+            "examples": [{"message": {"role": "user", "content": "Only last month's report"}}]
+        }
+    }
 
     message: NewMessage
 
 
 class PendingInputOut(ResponseModel):
-    """A message that waits for its run (`pending`); that its run has read (`consumed`), at its place in
-    the log; or that was left unread when its run ended (`retracted`)."""
+    """A message for a run. `pending`: the run will read it. `consumed`: the run has read it, and `seq` is its
+    position in the log. `retracted`: the run ended without reading it."""
 
     id: str
     run_id: str
     thread_id: str
     status: Literal["pending", "consumed", "retracted"]
     message: dict[str, Any]
-    revision: int = Field(description="Counts its changes; `If-Match` names the one that is meant.")
-    seq: int | None = Field(description="Its place in the thread's log, once it was read.")
+    revision: int = Field(description="Incremented by each change. Send it as `If-Match`.")
+    seq: int | None = Field(
+        description="Position in the thread's log; null until the run has read it."
+    )
     created_at: Time
 
 

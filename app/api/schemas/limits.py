@@ -1,4 +1,4 @@
-"""Limits of a run, as its caller asks for them and reads them."""
+"""Limits of a run, and what it has used."""
 
 from typing import Annotated, Any, Self
 
@@ -15,35 +15,39 @@ Count = Annotated[int, Field(ge=1, le=MAX_AMOUNT, strict=True)]
 
 
 class LimitsIn(RequestModel):
-    """How much a run may use, over all that happens to it. What isn't named has no limit."""
+    """How much a run may use in total, over all its activations. Absent fields are unlimited."""
 
-    steps: Count | None = Field(None, description="Inferences, with the calls that they ask for.")
-    tokens: Count | None = Field(None, description="Of input and output, as the provider counts.")
+    steps: Count | None = Field(
+        None, description="Maximum number of steps: one model call each, with its tool calls."
+    )
+    tokens: Count | None = Field(
+        None, description="Maximum number of input and output tokens, as the provider counts them."
+    )
     tool_calls: Count | None = Field(
-        None, description="Calls that go to a tool, each counted once; calls over it aren't run."
+        None, description="Maximum number of tool calls. Further calls aren't executed."
     )
     wall_seconds: float | None = Field(
         None,
         ge=0.001,
         le=MAX_SECONDS,
-        description="Seconds that a worker executes it; waiting for people is free.",
+        description="Maximum seconds of execution. Waiting doesn't count.",
     )
 
 
 class LimitedRequest(RequestModel):
-    """A request that may start a run, which may be given limits."""
+    """A request that may start a run with limits."""
 
     limits: LimitsIn | None = None
     on_limit: OnLimit | None = Field(
         None,
-        description="At a limit: `stop` (the default) ends the run; `ask` lets it wait, at no cost, for "
-        "somebody to raise the limit or to end it.",
+        description="At a limit, `stop` (the default) ends the run, and `ask` opens a ticket to raise the "
+        "limit or end the run.",
     )
 
     @model_validator(mode="after")
-    def _something_to_ask_about(self) -> Self:
+    def _on_limit_needs_limits(self) -> Self:
         if self.on_limit is not None and not self.requested_limits:
-            raise ValueError("`on_limit` says what happens at a limit: name one in `limits`")
+            raise ValueError("`on_limit` needs at least one limit in `limits`")
         return self
 
     @property
@@ -51,12 +55,12 @@ class LimitedRequest(RequestModel):
         return {} if self.limits is None else self.limits.model_dump(exclude_none=True)
 
     def wanted_limits(self) -> JsonObject:
-        """As a run's request keeps them."""
+        """The limits as stored in the run's request."""
         return limits_in_request(self.requested_limits, self.on_limit or OnLimit.STOP)
 
 
 class RunLimitsOut(ResponseModel):
-    """What the run may use by now: as it was started with, or as people have raised it since."""
+    """The current limits of the run, raises included; null means unlimited."""
 
     steps: int | None
     tokens: int | None

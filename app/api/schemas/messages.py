@@ -1,4 +1,4 @@
-"""Messages, as clients send and read them."""
+"""Messages: requests, and how the log is shown."""
 
 import binascii
 import re
@@ -35,7 +35,7 @@ def _media_type(value: str) -> str:
 
 
 def _base64(value: str) -> str:
-    """Checked here, because a message that no model can be sent would end every later run."""
+    """Checked here, because an invalid message would fail every later run of the thread."""
     try:
         is_empty = not b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -85,7 +85,7 @@ Content = Annotated[
 
 
 class NewMessage(RequestModel):
-    """A message to start a run with. Content is plain text, or a list of parts."""
+    """A new message. Its content is text or a list of parts."""
 
     role: Literal["user", "assistant", "system"]
     content: Content
@@ -99,17 +99,20 @@ class NewMessage(RequestModel):
         return Message(id=MessageId(new_id()), role=Role(self.role), content=content)
 
 
-def bounded(messages: Sequence[NewMessage], most_bytes: int) -> tuple[Message, ...]:
-    """New messages as they are kept, each with some content and not too much of it."""
+def bounded(messages: Sequence[NewMessage], max_bytes: int) -> tuple[Message, ...]:
+    """The messages as domain objects; raises if one is empty or too large."""
     found = tuple(message.to_domain() for message in messages)
     for place, message in enumerate(found):
         if not message.content or all(
             getattr(block, "text", "x") == "" for block in message.content
         ):
-            raise Invalid("message_empty", f"messages.{place} has no content.")
-        if len(compact(message_to_json(message)).encode()) > most_bytes:
+            raise Invalid(
+                "message_empty", f"messages.{place} has no content. Give it some text or media."
+            )
+        if len(compact(message_to_json(message)).encode()) > max_bytes:
             raise TooLarge(
-                "message_too_large", f"messages.{place} is larger than {most_bytes} bytes."
+                "message_too_large",
+                f"messages.{place} is larger than {max_bytes} bytes. Send less, or a URL.",
             )
     return found
 
@@ -126,7 +129,7 @@ def _block(part: TextPart | MediaPart) -> Block:
 
 
 class MessageOut(ResponseModel):
-    """A message at its place in the thread's log; `seq` never changes."""
+    """A message of the thread's log. Its `seq` never changes."""
 
     seq: int
     id: str
@@ -137,13 +140,13 @@ class MessageOut(ResponseModel):
     visibility: str = "all"
     metadata: dict[str, Any] | None = None
     ran_with: dict[str, Any] | None = Field(
-        None, description="On a tool's result: the arguments that a person had edited."
+        None, description="On a tool's result: the arguments, if a person edited them."
     )
     cut_short: Literal["cancelled", "failed", "stopped"] | None = Field(
-        None, description="On an assistant's message: why it stops in the middle."
+        None, description="On an assistant's message: why it is incomplete."
     )
     rolled_back_by: str | None = Field(
-        None, description="The run in whose favour it doesn't count any more."
+        None, description="The run that rolled this message back. Later runs ignore it."
     )
     created_at: Time | None = None
 

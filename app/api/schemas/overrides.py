@@ -1,4 +1,4 @@
-"""How a run's model is asked, as a client may override it."""
+"""Model options that a client may override for a run."""
 
 import re
 from typing import Annotated
@@ -8,14 +8,14 @@ from pydantic import AfterValidator, Field
 from app.api.schemas.common import RequestModel, Str
 from app.domain.inference.options import EffortName, InferenceOptions, ThinkingBudget
 
-_MOST_TOKENS = 2**31 - 1
+_MAX_TOKENS = 2**31 - 1
 
 
 _NAME = re.compile(r"\w[\w.:/@+~-]*")
 
 
 def _name(name: str) -> str:
-    """Some providers have it in the path of an address: it must not lead anywhere else."""
+    """Some providers put the name into a URL path, so it must not contain other path parts."""
     if not name.strip():
         raise ValueError("must not be blank")
     if not _NAME.fullmatch(name) or ".." in name:
@@ -26,23 +26,25 @@ def _name(name: str) -> str:
 
 
 ModelName = Annotated[Str, Field(max_length=200), AfterValidator(_name)]
-Tokens = Annotated[int, Field(strict=True, ge=1, le=_MOST_TOKENS)]
+Tokens = Annotated[int, Field(strict=True, ge=1, le=_MAX_TOKENS)]
 
 
 class ThinkingBudgetIn(RequestModel):
-    budget: Tokens = Field(description="Tokens to think with.")
+    """A reasoning budget in tokens."""
+
+    budget: Tokens = Field(description="Maximum number of reasoning tokens.")
 
 
 class OverridesIn(RequestModel):
-    """What is absent is left to the agent."""
+    """Overrides of model options. The agent's options apply to absent fields."""
 
     upstream_model: ModelName | None = Field(
-        None, description="The provider's own name of a model, asked instead of the agent's."
+        None, description="Model to use instead of the agent's, by the provider's name."
     )
     fallback_upstream_models: list[ModelName] | None = Field(
         None,
         max_length=10,
-        description="Asked in this order when the model fails; they replace the agent's.",
+        description="Models to try in this order if the first one fails. They replace the agent's.",
     )
     temperature: Annotated[float, Field(strict=True, ge=0, le=2)] | None = None
     max_tokens: Tokens | None = None

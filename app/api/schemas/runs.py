@@ -1,4 +1,4 @@
-"""Runs, as clients start and read them."""
+"""Runs: requests to start and control them, and how they are shown."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -34,14 +34,15 @@ _EXAMPLE: JsonDict = {
 
 
 class TicketPolicyIn(RequestModel):
-    """How long this run's tickets wait, in place of what its agent says."""
+    """Overrides the agent's expiry of tickets for this run."""
 
     expires_in: float | None = Field(
-        None, gt=0, le=MAX_SECONDS, description="Seconds until nobody needs to answer any more."
+        None, gt=0, le=MAX_SECONDS, description="Seconds until the ticket expires."
     )
     on_expiry: OnExpiry | None = Field(
         None,
-        description="Tell the model that nobody answered, cancel the run, or keep the ticket open.",
+        description="`reject` tells the model that no decision came, `cancel_run` cancels the run, `keep` "
+        "leaves the ticket open.",
     )
 
 
@@ -52,8 +53,8 @@ def _usable(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-def _of_bounded_size(tools: Any) -> Any:
-    """Before any of them is compiled: together they may take no longer than one."""
+def _check_total_size(tools: Any) -> Any:
+    """Checks the size of all schemas together, before any of them is compiled."""
     problem = problem_of_size(tools)
     if problem is not None:
         raise PydanticCustomError("schema_unsupported", "{problem}", {"problem": problem})
@@ -61,7 +62,7 @@ def _of_bounded_size(tools: Any) -> Any:
 
 
 class FrontendToolIn(RequestModel):
-    """Something that the client can do itself. A call of it waits until the client sends its result."""
+    """A tool that the client executes. A call of it opens a ticket that waits for the result."""
 
     name: Str = Field(validation_alias=AliasChoices("name", "id"), pattern=r"^[A-Za-z0-9_-]{1,64}$")
     description: Str = Field("", max_length=4000)
@@ -73,7 +74,7 @@ class FrontendToolIn(RequestModel):
 
 def _all_different(tools: list[FrontendToolIn]) -> list[FrontendToolIn]:
     if len({tool.name for tool in tools}) < len(tools):
-        raise ValueError("two of them have the same name")
+        raise ValueError("two frontend tools have the same name")
     return tools
 
 
@@ -87,56 +88,55 @@ class StartIn(LimitedRequest):
         validation_alias=AliasChoices("agent_id", "agentId"),
         min_length=1,
         max_length=200,
-        description="Who runs; without it, the agent that was last at work on the thread.",
+        description="The agent that runs. Without it, the agent that last ran on the thread.",
     )
     thread_id: Uuid | None = Field(
         None,
         validation_alias=AliasChoices("thread_id", "threadId"),
-        description="The conversation to continue; a new one when absent or unknown.",
+        description="The thread to continue. A new thread if it is absent or unknown.",
     )
     run_id: Uuid | None = Field(
         None,
         validation_alias=AliasChoices("run_id", "runId"),
-        description="Your id for the run: starting it again with the same body changes nothing.",
+        description="Your id for the run. The same request again returns the same run.",
     )
     messages: list[NewMessage] = Field(min_length=1, max_length=1000)
     on_active: OnActive = Field(
         OnActive.ENQUEUE,
-        description="When another run occupies the thread. `enqueue`: wait behind it; `reject`: be "
-        "refused with 409 `thread_busy`; `interrupt`: have it cancelled, and wait in line; `rollback`: "
-        "the same, and its messages, answers and results don't count for any run after it (they stay "
-        "in the log, marked; what its tools have done outside can't be undone); `steer`: let it have "
-        "the messages, and be told of that run.",
+        description="What to do if another run occupies the thread. `enqueue`: queue behind it. `reject`: "
+        "409 `thread_busy`. `interrupt`: cancel it, and queue. `rollback`: the same, and later runs "
+        "ignore its messages, which stay in the log, marked; effects of its tools aren't undone. "
+        "`steer`: give it the messages, and return that run.",
     )
     if_thread_missing: IfThreadMissing = IfThreadMissing.CREATE
     metadata: Metadata = Field(default_factory=dict)
     ticket_policy: TicketPolicyIn | None = None
     overrides: OverridesIn | None = Field(
-        None, description="How this run's model is asked, in place of what its agent says."
+        None, description="Overrides the agent's model options for this run."
     )
     frontend_tools: Annotated[
         list[FrontendToolIn],
         Field(max_length=MAX_FRONTEND_TOOLS),
-        BeforeValidator(_of_bounded_size),
+        BeforeValidator(_check_total_size),
         AfterValidator(_all_different),
     ] = Field(
         default_factory=list,
-        description="Tools that the client carries out: a call of one is a ticket to respond to.",
+        description="Tools that the client executes. A call of one opens a ticket for its result.",
     )
 
     @model_validator(mode="after")
     def _an_id_is_of_a_new_run(self) -> Self:
         if self.run_id is not None and self.on_active is OnActive.STEER:
             raise ValueError(
-                "run_id names a new run, and steer may start none; send an Idempotency-Key instead"
+                "`run_id` can't be combined with `steer`, which may start no run; send an Idempotency-Key instead"
             )
         return self
 
     def fingerprint(self) -> str:
-        """The same for a repetition of this request, whatever order its fields came in."""
+        """Equal for equal requests, also if their fields are in another order."""
         body = {**self.model_dump(mode="json", exclude={"run_id"}), "limits": self.requested_limits}
         for name in ("overrides", "frontend_tools", "ticket_policy", "limits", "on_limit"):
-            # A field that came later counts only when it is used: older requests keep their fingerprint.
+            # Newer fields count only if they are used, so that older requests keep their fingerprint.
             if not body[name]:
                 del body[name]
         return digest(body)
@@ -148,7 +148,7 @@ class RangeOut(ResponseModel):
 
 
 class InputOut(ResponseModel):
-    """The part of the thread's log that the run was started with."""
+    """The messages that the run was started with, in the thread's log."""
 
     thread_id: str
     range: RangeOut | None
@@ -156,7 +156,7 @@ class InputOut(ResponseModel):
 
 
 class OutputOut(ResponseModel):
-    """The part of the thread's log that the run has written."""
+    """The messages that the run has written, in the thread's log."""
 
     thread_id: str
     range: RangeOut | None
@@ -164,7 +164,7 @@ class OutputOut(ResponseModel):
 
 
 class PauseOut(ResponseModel):
-    """Who has paused the run, and why."""
+    """Who paused the run, when and why."""
 
     requested_at: Time
     requested_by: str
@@ -172,7 +172,7 @@ class PauseOut(ResponseModel):
 
 
 class RunOut(ResponseModel):
-    """A run as it stands now."""
+    """The current state of a run."""
 
     run_id: str
     thread_id: str
@@ -180,23 +180,25 @@ class RunOut(ResponseModel):
     agent_version: str
     parent_run_id: str | None
     root_run_id: str
-    retry_of: str | None = Field(description="The failed run in whose place it was started.")
+    retry_of: str | None = Field(description="The run that this one retries.")
     status: Literal["created", "running", "waiting", "done"]
-    outcome: str | None = Field(description="How it went, in one word, once it is done.")
-    termination: dict[str, Any] | None = Field(description="Why it ended: type, code, detail.")
+    outcome: str | None = Field(description="How the run ended; null before that.")
+    termination: dict[str, Any] | None = Field(
+        description="Why the run ended: type, code and detail. null before that."
+    )
     waiting: dict[str, Any] | None = Field(
-        description="What it waits for, with the open tickets, and those of children that it waits for. "
-        "`until` is there with the reason `rate_limit`: the run resumes then, without a person."
+        description="What the run waits for, with its open tickets and those of its children. With the "
+        "reason `rate_limit`, the run resumes at `until`."
     )
     final_output: str | None
     cancel_requested_at: Time | None
     pause: PauseOut | None = Field(
-        description="The pause request of a run that hasn't ended. A run that executes suspends at its "
-        "next step border; one that waits isn't executed before it is resumed."
+        description="The pause request of an unfinished run. An executing run suspends after its current "
+        "step. A waiting run isn't executed before it is resumed."
     )
     rolled_back_by: str | None = Field(
-        description="The run that was started in its place. Once this one is done, what it has added "
-        "to the conversation doesn't count any more; what its tools have done stays done."
+        description="The run that rolled this one back. Later runs ignore the messages of this one. "
+        "Effects of its tools aren't undone."
     )
     request: dict[str, Any]
     input: InputOut | None
@@ -204,15 +206,15 @@ class RunOut(ResponseModel):
     steps: int
     input_tokens: int
     output_tokens: int
-    limits: RunLimitsOut | None = Field(description="null when it was started without any.")
+    limits: RunLimitsOut | None = Field(description="Limits of the run; null if it has none.")
     used: UsedOut
     metadata: dict[str, Any]
     started_by: str
     attempt: int
     dispatch_id: str | None
-    session_id: str = Field(description="The attempt that executes it, or did last.")
+    session_id: str = Field(description="Identifies the latest execution of the run.")
     transport_request_id: str | None = Field(
-        description="`X-Request-Id` of the request that started it."
+        description="`X-Request-Id` of the request that started the run."
     )
     created_at: Time
     started_at: Time | None
@@ -290,7 +292,7 @@ def _waiting(view: RunView | RunRecord, record: RunRecord, state: Waiting) -> di
         detail=waits_of(record.run_state).newest,
     )
     if not isinstance(view, RunView):
-        # Nobody has looked for tickets, which isn't the same as that there are none.
+        # The tickets weren't read, so leave the fields out instead of showing none.
         return {key: value for key, value in body.items() if key not in ("ticket_ids", "tickets")}
     if view.tickets_below:
         body["tickets_of_children"] = [
@@ -307,44 +309,56 @@ class SnapshotHead(ResponseModel):
     """A snapshot without its messages."""
 
     run: RunOut
-    open_text: str = Field(description="What the assistant has said of a message still under way.")
+    open_text: str = Field(description="Text so far of the message that is being written.")
     open_tool_calls: list[dict[str, Any]]
     tickets: list[TicketOut]
     last_event_id: int
 
 
 class SnapshotOut(SnapshotHead):
-    """Enough to draw a run at once; go on following after `last_event_id`."""
+    """All that a client needs to show a run. Follow its events after `last_event_id`."""
 
     messages: list[MessageOut]
 
 
 class DecidedOut(ResponseModel):
+    """The results of the decisions, and the run after them."""
+
     results: list[DecisionResultOut]
     open_tickets: list[TicketOut]
     run: RunOut
 
 
 class CancelIn(RequestModel):
+    """Why the run is cancelled."""
+
+    model_config = {"json_schema_extra": {"examples": [{"reason": "Wrong customer"}]}}
+
     reason: Str | None = Field(None, max_length=2000)
 
 
 class PauseIn(RequestModel):
+    """Why the run is paused."""
+
+    model_config = {"json_schema_extra": {"examples": [{"reason": "Maintenance until 14:00"}]}}
+
     reason: Str | None = Field(None, max_length=2000)
 
 
 class RetryIn(LimitedRequest):
-    """Without limits of its own the new run has those that the failed one was started with."""
+    """Options of the new run. Without `limits` it gets those of the failed run."""
+
+    model_config = {"json_schema_extra": {"examples": [{"agent_version": "current"}]}}
 
     agent_version: VersionOfAgent = Field(
         VersionOfAgent.SAME,
-        description="`same`: the version that failed; `current`: the one that there is now.",
+        description="`same`: the agent version of the failed run. `current`: the newest version.",
     )
 
 
 class EventsPage(ResponseModel):
-    """Events as a list; the same objects that the stream sends."""
+    """A page of events, in the form in which streams send them."""
 
     items: list[dict[str, Any]]
-    next_cursor: Annotated[str | None, Field(description="For `?after=`.")]
+    next_cursor: Annotated[str | None, Field(description="The next value of `?after=`.")]
     has_more: bool

@@ -14,16 +14,16 @@ _EXAMPLE: JsonDict = {"from_seq": 4, "title": "Another way"}
 
 
 class ThreadCancelled(ResponseModel):
-    """What became of a thread, without its runs."""
+    """Result of cancelling a thread, without its runs."""
 
     thread_id: str
-    is_settled: bool = Field(description="Whether all of them have ended.")
+    is_settled: bool = Field(description="Whether all of its runs have ended.")
 
 
 class ThreadCancelOut(ThreadCancelled):
-    """What became of a thread and of its runs."""
+    """Result of cancelling a thread."""
 
-    runs: list[RunOut] = Field(description="Those that hadn't ended, in the order of their starts.")
+    runs: list[RunOut] = Field(description="The runs that hadn't ended, oldest first.")
 
 
 def thread_cancel_out(answer: ThreadCancelAnswer) -> ThreadCancelOut:
@@ -35,22 +35,22 @@ def thread_cancel_out(answer: ThreadCancelAnswer) -> ThreadCancelOut:
 
 
 class ForkIn(RequestModel):
-    """Where the copy ends; the whole log when nothing is named."""
+    """Where the copy ends. By default it has the whole log."""
 
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
 
     thread_id: Uuid | None = Field(
         None,
         validation_alias=AliasChoices("thread_id", "threadId"),
-        description="Your own id for the new thread.",
+        description="Your id for the new thread.",
     )
     from_seq: int | None = Field(
-        None, ge=1, le=2**63 - 1, strict=True, description="The last message that the copy has."
+        None, ge=1, le=2**63 - 1, strict=True, description="Position of the last message to copy."
     )
     run_id: Uuid | None = Field(
         None,
         validation_alias=AliasChoices("run_id", "runId"),
-        description="A run that is done: the copy ends where it has.",
+        description="A finished run. The copy ends with its last message.",
     )
     title: Str | None = Field(None, max_length=500)
     resource_id: Str | None = Field(
@@ -61,7 +61,7 @@ class ForkIn(RequestModel):
     @model_validator(mode="after")
     def _one_end(self) -> "ForkIn":
         if self.from_seq is not None and self.run_id is not None:
-            raise ValueError("name a from_seq or a run_id, not both")
+            raise ValueError("send `from_seq` or `run_id`, not both")
         return self
 
     def to_domain(self) -> ForkRequest:

@@ -1,4 +1,4 @@
-"""Threads, as clients make and read them."""
+"""Threads: requests, and how they are shown."""
 
 from typing import Any
 
@@ -9,26 +9,30 @@ from app.domain.threads.threads import Thread
 
 
 class ThreadIn(RequestModel):
+    """A new thread."""
+
     model_config = {"json_schema_extra": {"examples": [{"title": "Spring cleaning"}]}}
 
     thread_id: Uuid | None = Field(
         None,
         validation_alias=AliasChoices("thread_id", "threadId"),
-        description="Your own id for it.",
+        description="Your id for the thread.",
     )
     title: Str | None = Field(None, max_length=500)
     resource_id: Str | None = Field(
         None,
         validation_alias=AliasChoices("resource_id", "resourceId"),
         max_length=500,
-        description="What it is about in your own system; lists can be filtered by it.",
+        description="An id of your own system. Lists can be filtered by it.",
     )
     parent_thread_id: Uuid | None = None
     metadata: Metadata = Field(default_factory=dict)
 
 
 class ThreadChange(RequestModel):
-    """What to change; what isn't named stays, null clears."""
+    """Fields to change. Absent fields stay as they are, null clears."""
+
+    model_config = {"json_schema_extra": {"examples": [{"title": "Spring cleaning"}]}}
 
     title: Str | None = Field(None, max_length=500)
     resource_id: Str | None = Field(
@@ -38,14 +42,18 @@ class ThreadChange(RequestModel):
 
 
 class ThreadOut(ResponseModel):
+    """A conversation: a log of messages, and the runs that read and write it."""
+
     thread_id: str
     title: str | None
     resource_id: str | None
     parent_thread_id: str | None
     metadata: dict[str, Any]
-    open_run_id: str | None = Field(description="The run that occupies it: running or waiting.")
+    open_run_id: str | None = Field(
+        description="The run that occupies the thread; null if none does."
+    )
     latest_run_id: str | None
-    queue_length: int = Field(description="Runs that wait for their turn.")
+    queue_length: int = Field(description="Number of queued runs.")
     message_count: int
     created_at: Time
     updated_at: Time

@@ -1,4 +1,4 @@
-"""Tickets and decisions, as approvers see and send them."""
+"""Tickets and decisions."""
 
 from typing import Any, Literal
 
@@ -24,10 +24,10 @@ _EXAMPLE: JsonDict = {
 
 
 class TicketOut(ResponseModel):
-    """A question about one exact call. Answer it with POST /v1/runs/{run_id}/decisions."""
+    """A question about one tool call. Decide it with POST /v1/runs/{run_id}/decisions."""
 
     id: str
-    ticket_id: str = Field(description="Its name within the run.")
+    ticket_id: str = Field(description="Name of the ticket within its run.")
     run_id: str
     thread_id: str
     agent_id: str
@@ -36,32 +36,40 @@ class TicketOut(ResponseModel):
     tool_call_id: str | None
     tool_name: str
     arguments: Any
-    args_digest: str = Field(description="Quote it in a decision to be sure of what is approved.")
+    args_digest: str = Field(
+        description="Digest of the arguments. Send it with a decision to approve exactly these."
+    )
     resume_mode: str
     allowed_actions: list[str]
     response_schema: dict[str, Any] | None
     reason: str | None
     message: str
     evidence: dict[str, Any] | None
-    event: "EventOut | None" = Field(description="What a ticket of kind `event` waits for.")
-    approvers: "ApproversOut | None" = Field(description="Who may answer, when not everybody may.")
+    event: "AwaitedEventOut | None" = Field(
+        description="The signal that a ticket of kind `event` waits for."
+    )
+    approvers: "ApproversOut | None" = Field(
+        description="Who may decide; null if every holder of `decisions:write` may."
+    )
     expires_at: Time | None
-    on_expiry: str | None = Field(description="reject, cancel_run or keep.")
+    on_expiry: str | None = Field(
+        description="What happens when it expires: `reject`, `cancel_run` or `keep`."
+    )
     decision: "DecisionOut | None"
     applied_at: Time | None
     created_at: Time
     updated_at: Time
 
 
-class EventOut(ResponseModel):
-    """A signal of this name and key answers the ticket: POST /v1/signals."""
+class AwaitedEventOut(ResponseModel):
+    """The signal with this name and key answers the ticket; see POST /v1/signals."""
 
     name: str
     key: str
 
 
 class ApproversOut(ResponseModel):
-    """Holders of the scope, not whoever started the run, and so many of them."""
+    """Which subjects may decide, and how many have to agree."""
 
     scope: str | None
     not_starter: bool
@@ -69,6 +77,8 @@ class ApproversOut(ResponseModel):
 
 
 class DecisionOut(ResponseModel):
+    """The decision about a ticket."""
+
     decision_id: str
     action: str
     payload: Any
@@ -99,7 +109,7 @@ def ticket_out(ticket: Ticket) -> TicketOut:
         evidence=None if ticket.evidence is None else dict(ticket.evidence),
         event=None
         if ticket.event is None
-        else EventOut(name=ticket.event.name, key=ticket.event.key),
+        else AwaitedEventOut(name=ticket.event.name, key=ticket.event.key),
         approvers=None
         if approvers is None
         else ApproversOut(
@@ -126,7 +136,7 @@ def decision_out(decision: Decision) -> DecisionOut:
 
 
 class TicketRunOut(ResponseModel):
-    """The run that asks."""
+    """The run of the ticket."""
 
     run_id: str
     status: Literal["created", "running", "waiting", "done"]
@@ -137,7 +147,7 @@ class TicketRunOut(ResponseModel):
 
 
 class ToolOut(ResponseModel):
-    """What the call would run."""
+    """The tool that the call would run."""
 
     name: str
     description: str
@@ -146,7 +156,7 @@ class ToolOut(ResponseModel):
 
 
 class SimilarDecisionOut(ResponseModel):
-    """A call of the same tool by the same agent, and what became of it."""
+    """An earlier ticket about the same tool and agent, with its decision."""
 
     id: str
     run_id: str
@@ -157,19 +167,25 @@ class SimilarDecisionOut(ResponseModel):
     created_at: Time
 
 
-class TicketPageOut(TicketOut):
-    """A ticket with all that an approver needs: who asks, what was said, what was decided before."""
+class TicketDetailOut(TicketOut):
+    """A ticket with what an approver needs: the run, its last messages, and earlier decisions."""
 
     run: TicketRunOut
     agent_description: str
-    tool: ToolOut | None = Field(description="null when the agent isn't to be had here any more.")
-    last_messages: list[MessageOut] = Field(description="Of the thread, oldest first.")
-    similar: list[SimilarDecisionOut] = Field(description="Newest first.")
+    tool: ToolOut | None = Field(
+        description="The tool; null if this server no longer has the agent."
+    )
+    last_messages: list[MessageOut] = Field(
+        description="The last messages of the thread, oldest first."
+    )
+    similar: list[SimilarDecisionOut] = Field(
+        description="Tickets about similar calls, newest first."
+    )
 
 
-def ticket_page_out(page: TicketView) -> TicketPageOut:
+def ticket_detail_out(page: TicketView) -> TicketDetailOut:
     run, tool = page.run, page.tool
-    return TicketPageOut(
+    return TicketDetailOut(
         **ticket_out(page.ticket).__dict__,
         run=TicketRunOut(
             run_id=run.id,
@@ -189,11 +205,11 @@ def ticket_page_out(page: TicketView) -> TicketPageOut:
             effect=tool.effect.value,
         ),
         last_messages=[message_out(entry) for entry in page.last_messages],
-        similar=[_alike_out(other, page.ticket) for other in page.similar],
+        similar=[_similar_out(other, page.ticket) for other in page.similar],
     )
 
 
-def _alike_out(other: Ticket, ticket: Ticket) -> SimilarDecisionOut:
+def _similar_out(other: Ticket, ticket: Ticket) -> SimilarDecisionOut:
     return SimilarDecisionOut(
         id=other.id,
         run_id=other.run_id,
@@ -206,37 +222,37 @@ def _alike_out(other: Ticket, ticket: Ticket) -> SimilarDecisionOut:
 
 
 class RememberIn(RequestModel):
-    """Which calls are meant: all of the tool, or those with exactly the same arguments."""
+    """Which later calls get the same decision."""
 
     scope: RuleScope
     match: Match = Match.TOOL
 
 
 class DecisionIn(RequestModel):
-    """One answer. `approve` runs the call, `edit` runs it with other arguments, `respond` gives the
-    result in its place, `reject` denies it with a reason that the model reads, `cancel` drops it."""
+    """A decision. `approve` runs the call, `edit` runs it with other arguments, `respond` gives its result,
+    `reject` denies it with a reason that the model reads, `cancel` drops it."""
 
     ticket_id: Str = Field(
         validation_alias=AliasChoices("ticket_id", "tool_call_id", "ticketId", "toolCallId"),
         min_length=1,
         max_length=500,
-        description="The ticket's ticket_id or id, or its tool_call_id.",
+        description="The `id`, `ticket_id` or `tool_call_id` of the ticket.",
     )
     action: Action
     decision_id: Str | None = Field(
         None,
         min_length=1,
         max_length=200,
-        description="Your id for this decision: the same again is answered the same.",
+        description="Your id for this decision. The same decision again gets the same response.",
     )
-    arguments: Metadata | None = Field(None, description="With `edit`: what the tool gets instead.")
+    arguments: Metadata | None = Field(None, description="With `edit`: the new arguments.")
     result: JsonValue = Field(None, description="With `respond`: the call's result.")
     reason: Str | None = Field(None, max_length=4000)
     args_digest: Str | None = Field(None, max_length=200)
     remember: RuleScope | RememberIn | None = Field(
         None,
-        description="With `approve` or `reject`: answer calls like this one the same from now on, in "
-        "this run, in this thread, or wherever the agent is at work.",
+        description="With `approve` or `reject`: decide similar calls the same way from now on, in this "
+        "run, in this thread, or for this agent.",
     )
 
     @model_validator(mode="after")
@@ -245,13 +261,15 @@ class DecisionIn(RequestModel):
         if (self.decision_id or "").startswith(REFUSED_ID):
             raise ValueError(f"a `decision_id` can't begin with {REFUSED_ID!r}")
         if (self.action is Action.EDIT) != (self.arguments is not None):
-            raise ValueError("`arguments` belong to the action `edit`, which needs them")
+            raise ValueError(
+                "`arguments` are required with the action `edit`, and not allowed with others"
+            )
         if self.action is Action.RESPOND and "result" not in given:
-            raise ValueError("the action `respond` needs a `result` (null is one)")
+            raise ValueError("the action `respond` needs a `result`, which may be null")
         if "result" in given and self.action not in (Action.RESPOND, Action.CANCEL):
-            raise ValueError("`result` belongs to the actions `respond` and `cancel`")
+            raise ValueError("`result` is only allowed with the actions `respond` and `cancel`")
         if self.remember is not None and self.action not in (Action.APPROVE, Action.REJECT):
-            raise ValueError("`remember` belongs to the actions `approve` and `reject`")
+            raise ValueError("`remember` is only allowed with the actions `approve` and `reject`")
         return self
 
     def to_domain(self) -> DecisionRequest:
@@ -275,7 +293,7 @@ class DecisionIn(RequestModel):
 
 
 class DecisionsIn(RequestModel):
-    """Answers to one or several tickets of a run: all of them take effect, or none."""
+    """Decisions about tickets of a run. All of them take effect, or none."""
 
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
 
@@ -283,17 +301,19 @@ class DecisionsIn(RequestModel):
 
 
 class DecisionResultOut(ResponseModel):
+    """What a decision did."""
+
     id: str
     ticket_id: str
     status: Literal["accepted", "duplicate"]
     votes_missing: int = Field(
-        description="People who have to answer the same before it counts; 0 when it does."
+        description="Approvals that are still missing; 0 once the ticket is decided."
     )
     action: str
     decision_id: str
     decided_by: str
     decided_at: Time
-    rule_id: str | None = Field(description="The rule that `remember` has made.")
+    rule_id: str | None = Field(description="Id of the rule that `remember` created.")
 
 
 def decision_result_out(result: DecisionResult) -> DecisionResultOut:

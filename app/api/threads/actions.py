@@ -16,7 +16,8 @@ from app.api.schemas.thread_actions import (
 from app.api.schemas.threads import ThreadOut, thread_out
 from app.api.threads.routes import thread_created, thread_location
 from app.commands.idempotency import IdempotentCommand
-from app.commands.threads.cancel_thread import ThreadCancelAnswer, cancel_thread
+from app.commands.threads import cancel_thread as command
+from app.commands.threads.cancel_thread import ThreadCancelAnswer
 from app.commands.threads.fork import fork
 from app.context import ServiceContext
 from app.domain.errors import AlreadyAnswered
@@ -38,11 +39,11 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/threads", tags=["thr
     response_model=ThreadCancelOut,
     status_code=202,
     responses={
-        200: {"model": ThreadCancelOut, "description": "Settled: nothing runs or waits on it"},
+        200: {"model": ThreadCancelOut, "description": "All runs of the thread are done"},
         **error_responses("thread_not_found"),
     },
 )
-async def cancel_runs_of_a_thread(
+async def cancel_thread(
     thread_id: Uuid,
     ctx: ContextDep,
     principal: MayWrite,
@@ -51,18 +52,20 @@ async def cancel_runs_of_a_thread(
     body: CancelIn | None = None,
     wait: Wait = None,
 ) -> Response:
-    """Cancel the run that occupies the thread, and all that queue behind it. 200 means settled."""
+    """Cancel all unfinished runs of a thread. 200: they are done. 202: they will be."""
     reason = None if body is None else body.reason
     once = None if key is None else IdempotentCommand(key, _as_cancelled)
     replayed: Mapping[str, str] = {}
     try:
-        answer = await cancel_thread(ctx, principal, ThreadId(thread_id), reason=reason, once=once)
+        answer = await command.cancel_thread(
+            ctx, principal, ThreadId(thread_id), reason=reason, once=once
+        )
     except AlreadyAnswered as before:
         if not wait or before.answer.status == 200:
             raise
-        told = ThreadCancelOut.model_validate_json(before.answer.body)
-        run_ids = [RunId(run.run_id) for run in told.runs]
-        answer = await _again(ctx, principal.tenant, ThreadId(thread_id), run_ids)
+        stored = ThreadCancelOut.model_validate_json(before.answer.body)
+        run_ids = [RunId(run.run_id) for run in stored.runs]
+        answer = await _current(ctx, principal.tenant, ThreadId(thread_id), run_ids)
         replayed = REPLAYED_HEADER
     if wait:
         for run in answer.runs:
@@ -73,7 +76,7 @@ async def cancel_runs_of_a_thread(
                     )
                 )
         run_ids = [run.id for run in answer.runs]
-        answer = await _again(ctx, principal.tenant, ThreadId(thread_id), run_ids)
+        answer = await _current(ctx, principal.tenant, ThreadId(thread_id), run_ids)
     response = sliced_json(
         ThreadCancelled(thread_id=answer.thread_id, is_settled=answer.is_settled),
         "runs",
@@ -85,10 +88,10 @@ async def cancel_runs_of_a_thread(
     return response
 
 
-async def _again(
+async def _current(
     ctx: ServiceContext, tenant: Tenant, thread_id: ThreadId, run_ids: list[RunId]
 ) -> ThreadCancelAnswer:
-    """The same runs as they stand now."""
+    """The current state of these runs."""
     views = [await records.read_view(ctx, tenant, run_id) for run_id in run_ids]
     return ThreadCancelAnswer(thread_id, tuple(view.run for view in views))
 
@@ -110,7 +113,7 @@ def _as_cancelled(answer: ThreadCancelAnswer) -> KeptAnswer:
         "seq_beyond_log",
     ),
 )
-async def fork_a_thread(
+async def fork_thread(
     thread_id: Uuid,
     ctx: ContextDep,
     principal: MayWrite,
@@ -118,7 +121,7 @@ async def fork_a_thread(
     key: KeyDep,
     body: ForkIn | None = None,
 ) -> ThreadOut:
-    """A new thread with a copy of this one's log, up to a message or to the end of a run."""
+    """Create a thread with a copy of this one's log, up to a message or to the end of a run."""
     once = None if key is None else IdempotentCommand(key, thread_created)
     request = (body or ForkIn()).to_domain()
     thread = await fork(ctx, principal, ThreadId(thread_id), request, once=once)

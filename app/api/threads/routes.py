@@ -34,10 +34,10 @@ _of_a_thread = error_responses("thread_not_found")
     status_code=201,
     responses=error_responses("thread_exists", "thread_not_found"),
 )
-async def make_a_thread(
+async def create_thread(
     body: ThreadIn, ctx: ContextDep, principal: MayWrite, response: Response, key: KeyDep
 ) -> ThreadOut:
-    """An empty thread. Starting a run makes one too."""
+    """Create an empty thread. Starting a run creates one, too."""
     parent = body.parent_thread_id
     thread = await threads.create_thread(
         ctx,
@@ -54,7 +54,7 @@ async def make_a_thread(
 
 
 def thread_created(thread: Thread) -> KeptAnswer:
-    """What the making of a thread is told, and each of its repetitions."""
+    """The response to a creation, which is stored for repetitions."""
     return KeptAnswer(201, thread_out(thread).model_dump_json(), thread_location(thread))
 
 
@@ -72,7 +72,7 @@ async def list_threads(
     cursor: ListCursor = None,
     limit: ListLimit = 50,
 ) -> Page[ThreadOut]:
-    """Threads, newest first. `metadata.KEY=TEXT` picks those that have it in theirs."""
+    """List threads, newest first. `metadata.KEY=TEXT` filters by metadata."""
     parent = None if parent_thread_id is None else ThreadId(parent_thread_id)
     query = {
         "list": "threads",
@@ -98,15 +98,16 @@ async def list_threads(
 
 
 @router.get("/{thread_id}", responses=_of_a_thread)
-async def read_a_thread(thread_id: Uuid, ctx: ContextDep, principal: MayRead) -> ThreadOut:
+async def get_thread(thread_id: Uuid, ctx: ContextDep, principal: MayRead) -> ThreadOut:
+    """Get a thread."""
     return thread_out(await records.read_thread(ctx, principal, ThreadId(thread_id)))
 
 
 @router.patch("/{thread_id}", responses=_of_a_thread)
-async def change_a_thread(
+async def change_thread(
     thread_id: Uuid, body: ThreadChange, ctx: ContextDep, principal: MayWrite
 ) -> ThreadOut:
-    """Change what is named; null clears a title or a resource."""
+    """Change the fields that are sent. null clears a title or a resource id."""
     changes = {name: getattr(body, name) for name in body.model_fields_set}
     if changes.get("metadata", {}) is None:
         changes["metadata"] = {}
@@ -118,38 +119,40 @@ async def change_a_thread(
     status_code=204,
     responses=error_responses("thread_not_found", "has_active_run", "has_children"),
 )
-async def remove_a_thread(
+async def delete_thread(
     thread_id: Uuid,
     ctx: ContextDep,
     principal: MayWrite,
     children: Annotated[
         threads.ChildThreads,
-        Query(description="Threads that have it as their parent: refuse, let them be, or all go."),
+        Query(
+            description="What happens to its child threads: refuse the request, detach them, or delete them."
+        ),
     ] = threads.ChildThreads.REJECT,
     child_strategy: Annotated[threads.ChildThreads | None, Query(include_in_schema=False)] = None,
 ) -> None:
-    """Remove it with its runs, messages and events; refused while a run occupies one that goes."""
+    """Delete a thread with its runs, messages and events. Refused while a run occupies it."""
     await threads.delete_thread(ctx, principal, ThreadId(thread_id), child_strategy or children)
 
 
 @router.get("/{thread_id}/messages", responses=_of_a_thread)
-async def read_messages(
+async def list_messages(
     thread_id: Uuid,
     ctx: ContextDep,
     principal: MayRead,
-    after: Annotated[Seq | None, Query(description="Only messages behind this seq.")] = None,
+    after: Annotated[Seq | None, Query(description="Only messages after this seq.")] = None,
     before: Annotated[Seq | None, Query(description="Only messages before this seq.")] = None,
     order: Literal["asc", "desc"] = "asc",
     run_id: Uuid | None = None,
     visibility: Literal["all", "internal", "any"] = "all",
     include: Annotated[
         Literal["rolled_back"] | None,
-        Query(description="`rolled_back`: what doesn't count any more, too."),
+        Query(description="`rolled_back` includes messages that were rolled back."),
     ] = None,
     cursor: ListCursor = None,
     limit: ListLimit = 50,
 ) -> Page[MessageOut]:
-    """The log, by sequence; internal messages, and those that were rolled back, only when asked for."""
+    """List the messages of a thread, by default without internal ones and those rolled back."""
     query = {
         "list": f"messages of {thread_id}",
         "after": after,
@@ -182,10 +185,10 @@ async def read_messages(
 
 
 @router.get("/{thread_id}/runs", responses=_of_a_thread)
-async def list_runs_of_a_thread(
+async def list_thread_runs(
     thread_id: Uuid, ctx: ContextDep, principal: MayRead, query: Annotated[RunQuery, Depends()]
 ) -> Page[RunOut]:
-    """The thread's runs, newest first. `metadata.KEY=TEXT` picks those that were started with it."""
+    """List the runs of a thread, newest first. `metadata.KEY=TEXT` filters by metadata."""
     await records.read_thread(ctx, principal, ThreadId(thread_id))
     return await page_of_runs(ctx, principal, query, ThreadId(thread_id))
 
@@ -198,20 +201,20 @@ async def list_runs_of_a_thread(
         **_of_a_thread,
     },
 )
-async def follow_a_thread(
+async def list_thread_events(
     thread_id: Uuid,
     request: Request,
     ctx: ContextDep,
     reader: MayFollowThread,
     options: StreamOptionsDep,
-    wish: Annotated[StreamQuery, Depends()],
+    query: Annotated[StreamQuery, Depends()],
 ) -> Response:
-    """All events of the thread's runs, also of runs that somebody else starts; stays open."""
+    """The events of all runs of a thread: as a stream, which stays open, or as a page."""
     await records.read_thread(ctx, reader, ThreadId(thread_id))
-    readable = StreamSource(
+    source = StreamSource(
         StreamScope(reader.tenant, ThreadId(thread_id)),
         before_first=0,
         is_done=False,
         snapshot=f"/v1/threads/{thread_id}/messages",
     )
-    return await read_events(request, ctx, readable, wish, options)
+    return await read_events(request, ctx, source, query, options)

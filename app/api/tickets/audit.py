@@ -1,4 +1,4 @@
-"""The audit over HTTP: of one run, and of a period as lines of JSON."""
+"""Routes of the audit: of one run, and of a period as lines of JSON."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -25,9 +25,8 @@ LINES_PER_PAGE = "application/x-ndjson"
 
 
 @router.get("/runs/{run_id}/audit", responses=error_responses("run_not_found"))
-async def audit_a_run(run_id: Uuid, ctx: ContextDep, principal: MayRead) -> AuditOut:
-    """Each call that was held back: who answered what and why, whose answers were refused, and what
-    the call came to."""
+async def get_run_audit(run_id: Uuid, ctx: ContextDep, principal: MayRead) -> AuditOut:
+    """Get the audit of a run: each call with a ticket, all decisions about it, and its outcome."""
     cases = await audit.audit_run(ctx, principal, RunId(run_id))
     return AuditOut(run_id=run_id, cases=[case_out(case) for case in cases])
 
@@ -37,20 +36,23 @@ async def audit_a_run(run_id: Uuid, ctx: ContextDep, principal: MayRead) -> Audi
     response_class=StreamingResponse,
     responses={200: {"content": {LINES_PER_PAGE: {}}, "description": "A JSON object per line"}},
 )
-async def export_the_audit(
+async def export_audit(
     ctx: ContextDep,
     principal: MayRead,
-    begin: Annotated[Instant | None, Query(alias="from", description="The first moment.")] = None,
+    begin: Annotated[
+        Instant | None, Query(alias="from", description="Beginning of the period.")
+    ] = None,
     end: Annotated[
-        Instant | None, Query(alias="to", description="The first moment that isn't in; else now.")
+        Instant | None,
+        Query(alias="to", description="End of the period, exclusive. By default now."),
     ] = None,
 ) -> StreamingResponse:
-    """Everything that has happened about calls that were held back, a JSON object per line: `blocked`,
-    `voted`, `refused`, `decided`, `expired`, `void` and `executed`, linked by `ticket`. Lines of one
-    ticket stand together, the oldest ticket first; periods that adjoin have each line once."""
+    """Export the audit of a period, a JSON object per line: `blocked`, `voted`, `refused`, `decided`,
+    `expired`, `void` and `executed`, linked by `ticket`. Lines are grouped by ticket, oldest first.
+    Adjoining periods have each line once."""
     period = Period(begin, end or ctx.clock.now())
     lines = _lines(ctx, principal, period)
-    # What goes wrong at once is still told as a problem; later the body can only break off.
+    # Read the first lines now: an error can still become an error response.
     first = await anext(lines, "")
     return StreamingResponse(_after(first, lines), media_type=LINES_PER_PAGE)
 

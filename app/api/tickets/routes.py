@@ -1,4 +1,4 @@
-"""Tickets over HTTP: the inbox, one ticket with all that it takes to decide, and the inbox as a stream."""
+"""Routes of tickets: the list, one ticket in detail, and the stream of ticket events."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from app.api.schemas.common import Instant, ListCursor, ListLimit, Page, Str, Uuid
 from app.api.schemas.runs import EventsPage
-from app.api.schemas.tickets import TicketOut, TicketPageOut, ticket_out, ticket_page_out
+from app.api.schemas.tickets import TicketDetailOut, TicketOut, ticket_detail_out, ticket_out
 from app.domain.ids import AgentId, RunId, TicketKey
 from app.domain.tickets.tickets import TicketFilter, TicketKind, TicketStatus
 from app.events.follow import parse_cursor
@@ -31,23 +31,25 @@ ToolName = Annotated[Str | None, Query(max_length=200)]
 async def list_tickets(
     ctx: ContextDep,
     principal: MayRead,
-    status: Annotated[TicketStatus | None, Query(description="`open` for what waits.")] = None,
+    status: Annotated[
+        TicketStatus | None, Query(description="Only tickets with this status, such as `open`.")
+    ] = None,
     kind: Annotated[
         ListedKind | None,
-        Query(description="One kind. `event` is listed only when it is asked for."),
+        Query(description="Only tickets of this kind. `event` is listed only if it is named here."),
     ] = None,
     agent_id: AgentName = None,
     tool: ToolName = None,
     run_id: Uuid | None = None,
     assignee: Annotated[
         Literal["me"] | None,
-        Query(description="`me`: open ones that the rules let you answer, and you haven't."),
+        Query(description="`me`: only open tickets that you may decide and haven't voted on."),
     ] = None,
     expires_before: Instant | None = None,
     cursor: ListCursor = None,
     limit: ListLimit = 50,
 ) -> Page[TicketOut]:
-    """Questions of all runs, newest first."""
+    """List tickets of all runs, newest first."""
     query = {
         "list": "tickets",
         "status": status,
@@ -84,18 +86,23 @@ async def list_tickets(
 
 @dataclass(frozen=True, slots=True)
 class InboxQuery:
-    """How a client wants to read the inbox. A browser keeps its URL and adds the header: that wins."""
+    """Query of the ticket events. `Last-Event-ID` wins, because a reconnecting browser keeps its URL."""
 
     last_event_id: Annotated[
         str | None,
-        Header(alias="Last-Event-ID", description="The last id seen. Wins over `after`."),
+        Header(
+            alias="Last-Event-ID",
+            description="Id of the last event that you got. Wins over `after`.",
+        ),
     ] = None
-    after: Annotated[str | None, Query(max_length=30, description="Begin after this id.")] = None
+    after: Annotated[
+        str | None, Query(max_length=30, description="Begin after the event with this id.")
+    ] = None
     begin: Annotated[
         Literal["start", "now"],
         Query(
             alias="from",
-            description="Where to begin without an id: at the first notice that is kept, or now.",
+            description="Where to begin without an id: at the first event that is kept, or now.",
         ),
     ] = "start"
     agent_id: AgentName = None
@@ -103,7 +110,9 @@ class InboxQuery:
     named: Annotated[bool, Query(description="`1` adds `event:` lines with the event's type.")] = (
         False
     )
-    limit: Annotated[int, Query(ge=1, le=500, description="Of a page.")] = 100
+    limit: Annotated[int, Query(ge=1, le=500, description="Maximum number of items of a page.")] = (
+        100
+    )
 
 
 @router.get(
@@ -112,25 +121,25 @@ class InboxQuery:
     responses={
         200: {
             "content": {"text/event-stream": {}},
-            "description": "Notices, as a page or a stream",
+            "description": "Ticket events, as a page or a stream",
         },
     },
 )
-async def follow_the_inbox(
+async def list_ticket_events(
     request: Request,
     ctx: ContextDep,
     reader: MayFollowInbox,
     options: StreamOptionsDep,
-    wish: Annotated[InboxQuery, Depends()],
+    query: Annotated[InboxQuery, Depends()],
 ) -> Response:
-    """What becomes of the tenant's tickets, each once and in order: opened, voted, decided, reminded of,
-    expired, void. `seq` counts within the inbox. The stream stays open."""
+    """Events of all tickets of the tenant, in order: opened, voted, decided, reminder, expired, void. `seq`
+    counts ticket events only. A stream stays open."""
     wanted = TicketFilter(
-        agent_id=None if wish.agent_id is None else AgentId(wish.agent_id), tool=wish.tool
+        agent_id=None if query.agent_id is None else AgentId(query.agent_id), tool=query.tool
     )
-    text = wish.last_event_id if wish.last_event_id is not None else wish.after
+    text = query.last_event_id if query.last_event_id is not None else query.after
     if text is None:
-        after = await first_cursor(ctx.database, reader.tenant, now=wish.begin == "now")
+        after = await first_cursor(ctx.database, reader.tenant, now=query.begin == "now")
     else:
         after = await check_cursor(ctx.database, reader.tenant, parse_cursor(text))
     if wants_event_stream(request):
@@ -143,9 +152,9 @@ async def follow_the_inbox(
             heartbeat=options.heartbeat,
             poll=ctx.inbox_poll,
         )
-        return EventStream(follower, options, named=wish.named)
+        return EventStream(follower, options, named=query.named)
     frames, cursor, has_more = await read_page(
-        ctx.database, reader.tenant, wanted, after, wish.limit
+        ctx.database, reader.tenant, wanted, after, query.limit
     )
     body = b'{"items":[%s],"next_cursor":"%d","has_more":%s}' % (
         b",".join(frame.json for frame in frames),
@@ -156,6 +165,6 @@ async def follow_the_inbox(
 
 
 @router.get("/{id}", responses=error_responses("ticket_not_found"))
-async def read_a_ticket(id: Uuid, ctx: ContextDep, principal: MayRead) -> TicketPageOut:
-    """The call, who asks for it, what was said before, and what was decided about calls like it."""
-    return ticket_page_out(await inbox.read_ticket(ctx, principal, TicketKey(id)))
+async def get_ticket(id: Uuid, ctx: ContextDep, principal: MayRead) -> TicketDetailOut:
+    """Get a ticket with its run, tool and last messages, and decisions about similar calls."""
+    return ticket_detail_out(await inbox.read_ticket(ctx, principal, TicketKey(id)))

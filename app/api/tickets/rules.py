@@ -1,4 +1,4 @@
-"""Remembered rules over HTTP: what was decided for calls to come."""
+"""Routes of remembered rules."""
 
 from typing import Annotated, Any, Literal
 
@@ -18,19 +18,19 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/rules", tags=["rules
 
 
 class RuleOut(ResponseModel):
-    """What happens to calls like one that was answered. It comes from a decision with `remember`."""
+    """A rule for later calls, made by a decision with `remember`."""
 
     id: str
     scope: Literal["run", "thread", "agent"]
-    scope_id: str = Field(description="The run, the thread or the agent.")
-    agent_id: str = Field(description="Only calls of this agent are meant.")
+    scope_id: str = Field(description="Id of the run, thread or agent that the rule applies to.")
+    agent_id: str = Field(description="The rule applies to calls of this agent.")
     pattern: str
     arguments: dict[str, Any] | None = Field(
-        description="Only calls with exactly these arguments; null: whatever they are."
+        description="Only calls with exactly these arguments; null for all."
     )
     behavior: Literal["allow", "ask", "deny"]
     reason: str | None
-    ticket: str | None = Field(description="The ticket whose answer was remembered.")
+    ticket: str | None = Field(description="Id of the ticket whose decision was remembered.")
     created_by: str
     created_at: Time
     revoked_by: str | None
@@ -63,11 +63,11 @@ async def list_rules(
     scope: RuleScope | None = None,
     scope_id: Annotated[Str | None, Query(max_length=200)] = None,
     agent_id: Annotated[Str | None, Query(max_length=200)] = None,
-    revoked: Annotated[bool, Query(description="`1` shows revoked ones too.")] = False,
+    revoked: Annotated[bool, Query(description="`1` includes revoked rules.")] = False,
     cursor: ListCursor = None,
     limit: ListLimit = 50,
 ) -> Page[RuleOut]:
-    """Rules that the gate applies, newest first."""
+    """List remembered rules, newest first."""
     query = {
         "list": "rules",
         "scope": scope,
@@ -94,6 +94,6 @@ async def list_rules(
 
 
 @router.delete("/{id}", status_code=204, responses=error_responses("rule_not_found"))
-async def revoke_a_rule(id: Uuid, ctx: ContextDep, principal: MayDecide) -> None:
-    """Calls like these are judged without it from the next step on. It stays in the list of revoked."""
+async def revoke_rule(id: Uuid, ctx: ContextDep, principal: MayDecide) -> None:
+    """Revoke a rule. It no longer applies from the next step on."""
     await rules.revoke_rule(ctx, principal, RuleId(id))

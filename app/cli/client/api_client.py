@@ -1,4 +1,4 @@
-"""A server as the commands see it: requests that explain their refusals, streams that come back."""
+"""The HTTP client of the commands: errors with their sentences, streams that reconnect."""
 
 import json
 import time
@@ -15,20 +15,20 @@ Body: TypeAlias = dict[str, Any]
 Event: TypeAlias = dict[str, Any]
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
-_SILENCE = httpx2.Timeout(60.0, connect=10.0)
-"""On a stream: the server breaks every silence much earlier."""
-_PATIENCE = 60.0
-_LONGEST_PAUSE = 2.0
-_PASSING = frozenset({429, 502, 503, 504})
+_STREAM_TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
+"""For streams. The server sends a comment much more often."""
+_RECONNECT_TIMEOUT_SECONDS = 60.0
+_MAX_RETRY_INTERVAL_SECONDS = 2.0
+_TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
 _NO_PROXY = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}
 
 
 class ServerUnreachable(HoldfastError):
-    """Nobody answers, or no longer."""
+    """The server can't be reached."""
 
 
 class ServerRefused(HoldfastError):
-    """The server's answer is "no"; its own sentence says why."""
+    """The server answered with an error; the message is its `detail`."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(f"{detail} ({code})")
@@ -67,28 +67,28 @@ class ApiClient:
         until_done: bool = False,
         on_cut: Callable[[str], None],
     ) -> Iterator[Event]:
-        """A run's events, each once, until the server has no more to say for now.
+        """A run's events, each once, until the server ends the stream.
 
-        A connection that breaks is made again from the last event on; `on_cut` hears of it.
+        If the connection breaks, reconnects after the last event and calls `on_cut`.
         """
-        patience = _Patience()
+        reconnecting = _Reconnecting()
         while True:
             try:
                 for event in self._events_once(run_id, after, until_done):
-                    patience.renew()
+                    reconnecting.reset()
                     after = event.get("seq", after)
                     yield event
                 return
             except httpx2.TransportError as error:
-                if not patience.pause(on_cut):
-                    raise self._away(error) from error
+                if not reconnecting.sleep(on_cut):
+                    raise self._unreachable(error) from error
             except ServerRefused as refusal:
-                if refusal.status in _PASSING:
-                    if not patience.pause(on_cut):
+                if refusal.status in _TRANSIENT_STATUSES:
+                    if not reconnecting.sleep(on_cut):
                         raise
                 elif refusal.code == "cursor_expired":
                     after = self.get(f"/v1/runs/{run_id}/snapshot")["last_event_id"]
-                    on_cut(f"some events are no longer kept one by one; going on after {after}")
+                    on_cut(f"some events are no longer kept; continuing after event {after}")
                 else:
                     raise
 
@@ -97,7 +97,7 @@ class ApiClient:
             f"/v1/runs/{run_id}/events",
             params={"follow": int(until_done)},
             headers={"Last-Event-ID": str(after)},
-            timeout=_SILENCE,
+            timeout=_STREAM_TIMEOUT,
         ) as source:
             if source.response.status_code == 204:
                 return
@@ -113,9 +113,9 @@ class ApiClient:
         try:
             return _body_of(self._http.request(method, path, json=body))
         except httpx2.TransportError as error:
-            raise self._away(error) from error
+            raise self._unreachable(error) from error
 
-    def _away(self, error: Exception) -> ServerUnreachable:
+    def _unreachable(self, error: Exception) -> ServerUnreachable:
         return ServerUnreachable(
             f"No server answers at {self._url} ({str(error) or type(error).__name__}). Start one "
             "with `holdfast serve`, or set HOLDFAST_URL."
@@ -124,7 +124,7 @@ class ApiClient:
 
 @contextmanager
 def connect_client(url: str, key: str | None) -> Iterator[ApiClient]:
-    """A server to ask."""
+    """Opens a client for the server at this address."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
         with httpx2.Client(
@@ -133,13 +133,13 @@ def connect_client(url: str, key: str | None) -> Iterator[ApiClient]:
             yield ApiClient(url, http)
     except (httpx2.InvalidURL, UnicodeEncodeError) as error:
         raise ServerUnreachable(
-            f"HOLDFAST_URL or HOLDFAST_API_KEY can't be used: {error}."
+            f"HOLDFAST_URL or HOLDFAST_API_KEY isn't valid: {error}."
         ) from error
 
 
 @contextmanager
 def ticket_client(url: str, key: str | None) -> Iterator[ApiClient]:
-    """The same for a command: when the server refuses or is away, its sentence is the end."""
+    """The same for a command: an error of the server ends the process with its sentence."""
     try:
         with connect_client(url, key) as server:
             yield server
@@ -147,23 +147,23 @@ def ticket_client(url: str, key: str | None) -> Iterator[ApiClient]:
         exit_with(str(error), ExitCode.REFUSED)
 
 
-class _Patience:
-    """How long a server may be away before we believe that it stays away."""
+class _Reconnecting:
+    """Waits between reconnects, and gives up after a time-out."""
 
     def __init__(self) -> None:
-        self._pauses = 0
+        self._attempts = 0
         self._until = 0.0
 
-    def renew(self) -> None:
-        self._pauses = 0
+    def reset(self) -> None:
+        self._attempts = 0
 
-    def pause(self, on_cut: Callable[[str], None]) -> bool:
-        """Wait a little, and say so the first time; False when that has been done for long enough."""
-        if self._pauses == 0:
-            on_cut("the connection broke; trying again")
-            self._until = time.monotonic() + _PATIENCE
-        self._pauses += 1
-        time.sleep(min(0.1 * 2**self._pauses, _LONGEST_PAUSE))
+    def sleep(self, on_cut: Callable[[str], None]) -> bool:
+        """Sleep before the next attempt. Calls `on_cut` the first time. False after the time-out."""
+        if self._attempts == 0:
+            on_cut("the connection broke; reconnecting")
+            self._until = time.monotonic() + _RECONNECT_TIMEOUT_SECONDS
+        self._attempts += 1
+        time.sleep(min(0.1 * 2**self._attempts, _MAX_RETRY_INTERVAL_SECONDS))
         return time.monotonic() < self._until
 
 
@@ -174,7 +174,7 @@ def _body_of(response: httpx2.Response) -> Body:
         raise ServerRefused(
             response.status_code,
             str(response.status_code),
-            f"What answers at {response.url} isn't a Holdfast server",
+            f"{response.url} isn't a Holdfast server",
         ) from None
     if response.is_error:
         code = str(body.get("code", response.status_code))

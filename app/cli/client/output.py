@@ -1,4 +1,4 @@
-"""The terminal: what the agent says goes to stdout, everything about it to stderr."""
+"""The terminal: the agent's text goes to stdout, everything else to stderr."""
 
 import sys
 import unicodedata
@@ -13,13 +13,13 @@ _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def visible(text: str) -> str:
-    """Text that can't move the cursor, or show one thing as another: such characters are spelled out."""
+    """The text with control and bidirectional characters escaped, so that it can't control the terminal."""
     return "".join(
-        char.encode("unicode_escape").decode() if _steers(char) else char for char in text
+        char.encode("unicode_escape").decode() if _is_control(char) else char for char in text
     )
 
 
-def _steers(char: str) -> bool:
+def _is_control(char: str) -> bool:
     return char in _BIDI or (unicodedata.category(char) == "Cc" and char not in "\n\t")
 
 
@@ -29,12 +29,12 @@ class Output:
         self._is_piped = not sys.stdout.isatty()
 
     def write_line(self, text: str) -> None:
-        """What the agent says: for a terminal made harmless, for a program as it is."""
+        """Write the agent's text: escaped to a terminal, unchanged to a pipe."""
         typer.echo(text if self._is_piped else visible(text), nl=False)
         self._is_mid_line = not text.endswith("\n")
 
     def write_note(self, line: str) -> None:
-        """Something about the run, on a line of its own."""
+        """Write a line about the run to stderr."""
         self.end_line()
         typer.echo(visible(line), err=True)
 
@@ -48,12 +48,12 @@ class Output:
             self._is_mid_line = False
 
     def show(self, event: Event) -> None:
-        """What a person wants to see of an event, if anything."""
+        """Show an event, if it is of interest to a user."""
         match event["event_type"]:
             case "text_delta":
                 self.write_line(event["delta"])
             case "stream_reset":
-                self.write_note(f"[{event['reason']}: this answer begins again]")
+                self.write_note(f"[{event['reason']}: the answer starts again]")
             case "tool_call_ready":
                 self.write_note(f"→ {event['name']} {_short(event['arguments'])}")
             case "tool_call_done" if event["outcome"] != "suspended":
@@ -70,6 +70,6 @@ class Output:
                     self.write_note(f"[the run resumes at {until}]")
 
 
-def _short(value: Any, most: int = 500) -> str:
+def _short(value: Any, max_length: int = 500) -> str:
     text = value if isinstance(value, str) else compact(value)
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+    return text if len(text) <= max_length else f"{text[:max_length]}… ({len(text)} characters)"

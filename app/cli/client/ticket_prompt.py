@@ -1,4 +1,4 @@
-"""A ticket as a question to the person at the terminal."""
+"""Asks the user at the terminal to decide a ticket."""
 
 import json
 from collections.abc import Callable
@@ -17,30 +17,30 @@ _ORDER = {
     "respond": "respond",
     "cancel": "cancel (skip the call)",
 }
-_SHORT = {"a": "approve", "y": "approve", "yes": "approve", "e": "edit", "r": "reject"}
-_SHORT |= {"n": "reject", "no": "reject", "s": "respond", "c": "cancel", "q": "quit"}
+_ABBREVIATIONS = {"a": "approve", "y": "approve", "yes": "approve", "e": "edit", "r": "reject"}
+_ABBREVIATIONS |= {"n": "reject", "no": "reject", "s": "respond", "c": "cancel", "q": "quit"}
 
 
 def ask(ticket: dict[str, Any], screen: Output) -> Decision | None:
-    """The person's answer; None when they leave it open."""
-    _present(ticket, screen)
+    """The user's decision; None to leave the ticket open."""
+    _show(ticket, screen)
     actions = [action for action in _ORDER if action in ticket["allowed_actions"]]
     choices = " / ".join([*(_ORDER[action] for action in actions), "quit"])
     try:
         while True:
             given = _line(screen, f"{choices} > ").lower()
-            chosen = _SHORT.get(given, given)
+            chosen = _ABBREVIATIONS.get(given, given)
             if chosen == "quit":
                 return None
             if chosen in actions:
                 return _complete(chosen, ticket, screen)
-            screen.write_note("One of those words, or its first letter (s for respond).")
+            screen.write_note("Type one of these words, or its first letter (s for respond).")
     except EOFError:
         return None
 
 
 def approving(ask: Ask) -> Ask:
-    """Approves what asks for approval, once; other questions, and refused answers, are still asked."""
+    """Approves each approval ticket once. Asks about other tickets, and after a refused decision."""
     approved: set[str] = set()
 
     def answer(ticket: dict[str, Any]) -> Decision | None:
@@ -52,8 +52,8 @@ def approving(ask: Ask) -> Ask:
     return answer
 
 
-def _present(ticket: dict[str, Any], screen: Output) -> None:
-    """All of it, whatever its length: it is what will be approved."""
+def _show(ticket: dict[str, Any], screen: Output) -> None:
+    """Shows all arguments in full, because they are what the user approves."""
     screen.write_note(f"\n{ticket['message']}")
     arguments = as_object(ticket["arguments"])
     if arguments is None:
@@ -85,7 +85,7 @@ def _arguments(screen: Output) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """JSON as what it means, anything else as text."""
+    """The parsed JSON, or the text if it isn't JSON."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a process says once it is ready: where it is, what it has, and what to try."""
+"""What a process prints once it is ready: addresses, models and commands to try."""
 
 import os
 import shlex
@@ -15,46 +15,48 @@ _DEMO = AgentId("demo")
 _JSON = "-H 'Content-Type: application/json'"
 
 
-def of_server(house: Application, authenticator: Authenticator, listener: socket.socket) -> str:
+def of_server(
+    application: Application, authenticator: Authenticator, listener: socket.socket
+) -> str:
     base = address(listener)
     key = "" if authenticator.is_keyless else '-H "Authorization: Bearer $HOLDFAST_API_KEY" '
-    models = _models(house)
+    models = _models(application)
     return "\n".join(
         [
             "",
             f"Holdfast serves on {base}",
-            f"  data    {house.place}",
+            f"  data    {application.place}",
             f"  models  {models[0]}",
             *(f"          {more}" for more in models[1:]),
             f"  docs    {base}/docs",
             "",
             "Start a run and watch it:",
-            f"  {_start(house, base, key)}",
-            "Approve the newest call that waits for somebody:",
+            f"  {_start(application, base, key)}",
+            "Approve the newest call that waits for approval:",
             f"  {_decide(base, key)}",
             "",
         ]
     )
 
 
-def of_worker(house: Application) -> str:
-    return f"Worker of {house.place}: {house.settings.concurrency} runs at once"
+def of_worker(application: Application) -> str:
+    return f"Worker of {application.place}: {application.settings.concurrency} runs at once"
 
 
-def _models(house: Application) -> list[str]:
-    """A line for those that can work, and one for each that can't."""
-    problems = {spec.name: problem_of(spec, os.environ) for spec in house.models.specs}
+def _models(application: Application) -> list[str]:
+    """A line with the working models, and one for each other model."""
+    problems = {spec.name: problem_of(spec, os.environ) for spec in application.models.specs}
     working = [
         f"{spec.name} ({spec.model or 'plays a script'})"
-        for spec in house.models.specs
+        for spec in application.models.specs
         if problems[spec.name] is None
     ]
-    broken = [f"{name} can't work: {why}" for name, why in problems.items() if why is not None]
+    broken = [f"{name} doesn't work: {why}" for name, why in problems.items() if why is not None]
     return [", ".join(working) or "none", *broken]
 
 
-def _start(house: Application, base: str, key: str) -> str:
-    agent = next(iter(house.catalog.agents))
+def _start(application: Application, base: str, key: str) -> str:
+    agent = next(iter(application.catalog.agents))
     prompt = "delete /tmp/old-report.txt" if agent == _DEMO else "Hello! What can you do?"
     body = {"agent_id": agent, "messages": [{"role": "user", "content": prompt}]}
     return (
@@ -64,7 +66,7 @@ def _start(house: Application, base: str, key: str) -> str:
 
 
 def _decide(base: str, key: str) -> str:
-    """Works as it stands, whichever run waits: the ticket and its run are looked up first."""
+    """A command that looks up the newest open ticket and approves it."""
     return (
         f"curl -s {key}'{base}/v1/tickets?status=open&limit=1' | cut -d'\"' -f6,14 | "
         f"(IFS='\"' read T R; curl -s {base}/v1/runs/$R/decisions {key}{_JSON} "

@@ -1,4 +1,4 @@
-"""One event loop from start to end: signals stop it, and what keeps it from working is a sentence."""
+"""Runs a command in an event loop, stops it on signals, and turns expected errors into a sentence."""
 
 import asyncio
 import os
@@ -21,37 +21,37 @@ from app.settings import Settings
 log = structlog.get_logger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_SENTENCES = (ConfigurationError, DatabaseUnusable)
+_EXPECTED_ERRORS = (ConfigurationError, DatabaseUnusable)
 
 
 class StopSignal:
-    """The wish to end, by Ctrl-C or SIGTERM.
+    """A request to stop, by Ctrl-C or SIGTERM.
 
-    The first is fulfilled politely by whoever said how; before that, and when it is repeated, the work
-    is cancelled where it stands, and what was opened is closed all the same.
+    The first one calls the handler for a graceful stop. Without a handler, and at the second one, the task is
+    cancelled, which still closes what it has opened.
     """
 
     def __init__(self, work: "asyncio.Task[Any]") -> None:
         self._work = work
-        self._politely: Callable[[], None] | None = None
-        self.is_wished = False
+        self._graceful_stop: Callable[[], None] | None = None
+        self.is_requested = False
 
-    def politely(self, how: Callable[[], None]) -> None:
-        self._politely = how
+    def on_request(self, handler: Callable[[], None]) -> None:
+        self._graceful_stop = handler
 
     def request(self) -> None:
-        how, self._politely = self._politely, None
-        if not self.is_wished:
+        handler, self._graceful_stop = self._graceful_stop, None
+        if not self.is_requested:
             typer.echo("holdfast: stopping …", err=True)
-        self.is_wished = True
-        if how is not None:
-            how()
+        self.is_requested = True
+        if handler is not None:
+            handler()
         else:
             self._work.cancel()
 
 
 def prepare(*, least_level: str | None = None) -> Settings:
-    """The settings, with logging as they want it; what looks like one and is none is pointed out."""
+    """Read the settings, set up logging, and warn about unknown settings."""
     settings = environment.read_settings()
     telemetry.set_up_logging(
         least_level or settings.log_level,
@@ -67,21 +67,21 @@ Work: TypeAlias = Callable[[StopSignal], Coroutine[Any, Any, None]]
 
 
 def run(work: Work) -> None:
-    """Do the work to its end, or until somebody wishes it to stop."""
+    """Run the work until it ends or is stopped by a signal."""
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_stoppable(work))
-    except _SENTENCES as error:
-        _give_up(error)
+    except _EXPECTED_ERRORS as error:
+        _exit(error)
     except BaseExceptionGroup as errors:
-        expected, others = errors.split(_SENTENCES)
+        expected, others = errors.split(_EXPECTED_ERRORS)
         if expected is None or others is not None:
             raise
-        _give_up(_first(expected))
+        _exit(_first(expected))
 
 
-def _give_up(error: BaseException) -> NoReturn:
-    """Libraries put addresses with their passwords into what they raise."""
+def _exit(error: BaseException) -> NoReturn:
+    """Exit with the error. It is redacted, because libraries put passwords of URLs into errors."""
     redact = redactor_of(environment.read_settings(), os.environ)
     exit_with(redact(str(error)))
 
@@ -95,7 +95,7 @@ async def _stoppable(work: Work) -> None:
     try:
         await work(stop)
     except asyncio.CancelledError:
-        if not stop.is_wished:
+        if not stop.is_requested:
             raise
 
 

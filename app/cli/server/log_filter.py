@@ -1,4 +1,4 @@
-"""Log lines that every stop brings and that say nothing: streams are cut and waits ended on purpose."""
+"""Drops log lines that every stop causes, because it cuts streams and waits on purpose."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ _EXPECTED = (
 
 
 class ShutdownLogFilter(logging.Filter):
-    """Lets everything pass until the end is expected, and then what doesn't follow from it."""
+    """Passes all lines until shutdown begins, then drops those that it causes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,21 +27,21 @@ class ShutdownLogFilter(logging.Filter):
 
 @contextmanager
 def filtered_logs() -> Iterator[ShutdownLogFilter]:
-    """Of uvicorn's own lines only warnings, and at the end only those that tell something."""
-    muffler = ShutdownLogFilter()
+    """Only warnings of uvicorn are logged, and during shutdown only unexpected ones."""
+    log_filter = ShutdownLogFilter()
     logger = logging.getLogger("uvicorn.error")
     level = logger.level
-    logger.addFilter(muffler)
+    logger.addFilter(log_filter)
     logger.setLevel(max(level, logging.WARNING))
     try:
-        yield muffler
+        yield log_filter
     finally:
-        logger.removeFilter(muffler)
+        logger.removeFilter(log_filter)
         logger.setLevel(level)
 
 
 def _is_cancellation(record: logging.LogRecord) -> bool:
-    """Of a request that was still waiting for something."""
+    """Whether it reports a cancelled request."""
     return record.exc_info is not None and record.exc_info[0] is asyncio.CancelledError
 
 

@@ -1,4 +1,4 @@
-"""The processes of a deployment, from their start to their stop: a server, a worker, a migration."""
+"""Runs a server, a worker or a migration from start to stop."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ REQUEST_DRAIN_TIMEOUT_SECONDS = 2
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the process: what it opened must be closed before the signal ends it."""
+    """Doesn't handle signals, so that the process closes everything before it ends."""
 
     def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -40,8 +40,8 @@ class _Server(uvicorn.Server):
         self._on_started()
 
 
-def _spare_the_collector() -> None:
-    """What is here now stays for good: looking at it again and again would only stop everybody's tokens."""
+def _freeze_startup_objects() -> None:
+    """Freeze the objects of the start-up, because scanning them again delays streams."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
@@ -53,10 +53,13 @@ async def serve(settings: Settings, stop: StopSignal) -> None:
         raise ConfigurationError("HOLDFAST_ROLE is worker: run `holdfast worker`, or unset it.")
     authenticator = load_authenticator(settings.api_keys_file, settings.api_keys)
     require_safe_address(settings.host, authenticator)
-    with listen(settings.host, settings.port) as listener, log_filter.filtered_logs() as muffler:
-        async with open_application(settings) as house:
-            _spare_the_collector()
-            app = create_app(house, authenticator)
+    with (
+        listen(settings.host, settings.port) as listener,
+        log_filter.filtered_logs() as shutdown_filter,
+    ):
+        async with open_application(settings) as application:
+            _freeze_startup_objects()
+            app = create_app(application, authenticator)
             server = _Server(
                 uvicorn.Config(
                     app,
@@ -68,15 +71,17 @@ async def serve(settings: Settings, stop: StopSignal) -> None:
                     timeout_graceful_shutdown=REQUEST_DRAIN_TIMEOUT_SECONDS,
                     server_header=False,
                 ),
-                on_started=lambda: typer.echo(banner.of_server(house, authenticator, listener)),
+                on_started=lambda: typer.echo(
+                    banner.of_server(application, authenticator, listener)
+                ),
             )
 
             loop = asyncio.get_running_loop()
 
             def leave() -> None:
-                muffler.begin_shutdown()
+                shutdown_filter.begin_shutdown()
                 app.state.drain_state.announce()
-                house.begin_shutdown()
+                application.begin_shutdown()
                 loop.call_later(settings.drain_delay, close)
 
             def close() -> None:
@@ -85,17 +90,17 @@ async def serve(settings: Settings, stop: StopSignal) -> None:
                 app.state.long_polls.give_up()
                 server.handle_exit(signal.SIGTERM, None)
 
-            stop.politely(leave)
+            stop.on_request(leave)
             await server.serve(sockets=[listener])
 
 
 async def work(settings: Settings, stop: StopSignal) -> None:
     """Execute runs without serving HTTP."""
     stopped = asyncio.Event()
-    async with open_application(settings.model_copy(update={"role": "worker"})) as house:
-        _spare_the_collector()
-        stop.politely(stopped.set)
-        typer.echo(banner.of_worker(house))
+    async with open_application(settings.model_copy(update={"role": "worker"})) as application:
+        _freeze_startup_objects()
+        stop.on_request(stopped.set)
+        typer.echo(banner.of_worker(application))
         await stopped.wait()
 
 
