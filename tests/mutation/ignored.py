@@ -1,0 +1,77 @@
+"""Parts of a module that tests can't notice a change of, because they have no behaviour."""
+
+import ast
+from collections.abc import Iterator
+
+Position = tuple[int, int]
+Span = tuple[Position, Position]
+
+_LOGGING = frozenset({"log", "_log", "telemetry"})
+
+
+def spans_without_behaviour(source: str) -> list[Span]:
+    """From where to where in the source, as `tokenize` counts lines and columns."""
+    lines = source.splitlines()
+    return [_span(node, lines) for node in _ignored(ast.parse(source))]
+
+
+def _ignored(tree: ast.Module) -> Iterator[ast.AST]:
+    for statement in tree.body:
+        yield from _tuning(statement)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import() | ast.ImportFrom() | ast.Assert() | ast.JoinedStr():
+                yield node
+            case ast.Expr(value=ast.Constant()):
+                yield node
+            case ast.Expr() if _is_logging(node):
+                yield node
+            case ast.If(test=test, body=body, orelse=[]) if all(map(_is_logging, body)):
+                yield test
+            case ast.ClassDef():
+                yield from node.decorator_list
+            case ast.AnnAssign():
+                yield node.annotation
+            case ast.arg(annotation=ast.expr() as annotation):
+                yield annotation
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield from _of_function(node)
+            case ast.Call(func=ast.Name(id="zip")):
+                # `strict` raises for lengths that differ; where they are equal it does nothing.
+                yield from (each for each in node.keywords if each.arg == "strict")
+            case _:
+                pass
+
+
+def _tuning(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Numbers of a module's constants: a test would only repeat them."""
+    if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+        if isinstance(statement.value, ast.Constant | ast.BinOp):
+            yield statement.value
+
+
+def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
+    if node.returns is not None:
+        yield node.returns
+    if all(isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in node.body):
+        yield node
+
+
+def _is_logging(node: ast.AST) -> bool:
+    """Whether a statement only logs or counts."""
+    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+        return False
+    root: ast.AST = node.value
+    while isinstance(root, ast.Call | ast.Attribute):
+        root = root.func if isinstance(root, ast.Call) else root.value
+    return isinstance(root, ast.Name) and root.id in _LOGGING
+
+
+def _span(node: ast.AST, lines: list[str]) -> Span:
+    begin = _position(lines, getattr(node, "lineno"), getattr(node, "col_offset"))
+    return begin, _position(lines, getattr(node, "end_lineno"), getattr(node, "end_col_offset"))
+
+
+def _position(lines: list[str], line: int, offset: int) -> Position:
+    """`ast` counts the bytes of a line, `tokenize` its characters."""
+    return line, len(lines[line - 1].encode()[:offset].decode())
