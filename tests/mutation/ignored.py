@@ -53,7 +53,9 @@ def _tuning(statement: ast.stmt) -> Iterator[ast.AST]:
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
     if node.returns is not None:
         yield node.returns
-    if all(isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in node.body):
+    if all(
+        isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in node.body
+    ):
         yield node
 
 
@@ -68,8 +70,8 @@ def _is_logging(node: ast.AST) -> bool:
 
 
 def _span(node: ast.AST, lines: list[str]) -> Span:
-    begin = _position(lines, getattr(node, "lineno"), getattr(node, "col_offset"))
-    return begin, _position(lines, getattr(node, "end_lineno"), getattr(node, "end_col_offset"))
+    begin = _position(lines, node.lineno, node.col_offset)
+    return begin, _position(lines, node.end_lineno, node.end_col_offset)
 
 
 def _position(lines: list[str], line: int, offset: int) -> Position:
