@@ -1,0 +1,67 @@
+"""Sizes of events, in bytes, and adjacent deltas as one while that one isn't too large."""
+
+import pytest
+
+from app.domain.event_sizes import LARGEST_DELTA, merged, size_of
+from app.domain.events import (
+    ActivityDelta,
+    ActivitySnapshot,
+    AgentEvent,
+    ReasoningDelta,
+    StepEnd,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStreamDelta,
+)
+from app.domain.ids import CallId
+
+C1, C2 = CallId("c1"), CallId("c2")
+
+
+@pytest.mark.parametrize(
+    "event, size",
+    [
+        (TextDelta("abc"), 3),
+        (TextDelta("äbc"), 4),
+        (TextDelta("\ud800"), 3),
+        (ReasoningDelta("ab"), 2),
+        (ToolCallDelta(C1, "a"), 1),
+        (ToolCallStreamDelta(C1, "pay", "abcd"), 4),
+        (ActivitySnapshot(C1, "x", {"a": 1}, True), len('{"a":1}')),
+        (ActivityDelta(C1, "x", [{"a": 1}]), len('[{"a":1}]')),
+        (StepEnd(), 0),
+    ],
+)
+def test_an_event_holds_the_bytes_of_what_was_made(event: AgentEvent, size: int) -> None:
+    assert size_of(event) == size
+
+
+@pytest.mark.parametrize(
+    "first, second, one",
+    [
+        (TextDelta("a"), TextDelta("b"), TextDelta("ab")),
+        (ReasoningDelta("a"), ReasoningDelta("b"), ReasoningDelta("ab")),
+        (ToolCallDelta(C1, "a"), ToolCallDelta(C1, "b"), ToolCallDelta(C1, "ab")),
+        (ToolCallDelta(C1, "a"), ToolCallDelta(C2, "b"), None),
+        (
+            ToolCallStreamDelta(C1, "pay", "a"),
+            ToolCallStreamDelta(C1, "pay", "b"),
+            ToolCallStreamDelta(C1, "pay", "ab"),
+        ),
+        (ToolCallStreamDelta(C1, "pay", "a"), ToolCallStreamDelta(C2, "pay", "b"), None),
+        (TextDelta("a"), ReasoningDelta("b"), None),
+        (StepEnd(), StepEnd(), None),
+    ],
+)
+def test_deltas_of_one_message_become_one(
+    first: AgentEvent, second: AgentEvent, one: AgentEvent | None
+) -> None:
+    assert merged(first, second) == one
+
+
+@pytest.mark.parametrize("make", [TextDelta, ReasoningDelta, lambda text: ToolCallDelta(C1, text)])
+def test_no_delta_becomes_larger_than_the_largest(make: type[TextDelta]) -> None:
+    almost = "x" * (LARGEST_DELTA - 1)
+    assert merged(make(almost), make("y")) == make(almost + "y")
+    assert merged(make(almost), make("yz")) is None
+    assert merged(make("yz"), make(almost)) is None
