@@ -36,13 +36,20 @@ ENDED = Finished(StopReason.END_TURN, TokenUsage(prompt_tokens=30, completion_to
 RUN = RunId("run")
 
 
+@pytest.fixture
+async def group() -> AsyncIterator[asyncio.TaskGroup]:
+    """The owner of the summaries' tasks."""
+    async with asyncio.TaskGroup() as tasks:
+        yield tasks
+
+
 class Summarizer:
     """A model that may be held up, and then answers, or fails."""
 
     name = "summarizer"
 
     def __init__(self, answer: str | Exception = "It is so.") -> None:
-        self.requests: list[ModelRequest] = []
+        self.was_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self._answer = answer
@@ -51,7 +58,7 @@ class Summarizer:
     async def stream(
         self, request: ModelRequest
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
-        self.requests.append(request)
+        self.was_asked.set()
 
         async def pieces() -> AsyncIterator[Sequence[ModelChunk]]:
             await self.may_answer.wait()
@@ -66,9 +73,13 @@ class Bench:
     """A compaction with its agent; tasks that it begins are owned here."""
 
     def __init__(
-        self, model: Summarizer | None = None, policy: CompactionPolicy | None = POLICY
+        self,
+        group: asyncio.TaskGroup,
+        model: Summarizer | None = None,
+        policy: CompactionPolicy | None = POLICY,
     ) -> None:
         self.model = model or Summarizer()
+        self.group = group
         self.compaction = Compaction(self._begin)
         self.tasks: list[asyncio.Task[None]] = []
         self.agent = self.with_policy(policy)
@@ -83,7 +94,7 @@ class Bench:
         )
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        self.tasks.append(asyncio.create_task(work))
+        self.tasks.append(self.group.create_task(work))
         return self.tasks[-1]
 
     def consider(
@@ -107,8 +118,10 @@ def memory_of(changes: tuple[Change, ...]) -> object:
     return change.update
 
 
-async def test_a_summary_is_saved_with_its_cost_and_forgets_failures() -> None:
-    bench = Bench()
+async def test_a_summary_is_saved_with_its_cost_and_forgets_failures(
+    group: asyncio.TaskGroup,
+) -> None:
+    bench = Bench(group)
     assert bench.consider(a_log(4)) is None
     task = bench.consider(a_log(5), {"failures": 2, "not_before_seq": 5})
     assert task is not None
@@ -128,19 +141,21 @@ async def test_a_summary_is_saved_with_its_cost_and_forgets_failures() -> None:
     assert bench.compaction.take() is NOTHING
 
 
-async def test_nothing_is_begun_without_a_policy_a_model_or_an_owner() -> None:
-    assert Bench(policy=None).consider(a_log(9)) is None
-    bench = Bench()
+async def test_nothing_is_begun_without_a_policy_a_model_or_an_owner(
+    group: asyncio.TaskGroup,
+) -> None:
+    assert Bench(group, policy=None).consider(a_log(9)) is None
+    bench = Bench(group)
     bench.agent = replace(bench.agent, summarizer=None)
     assert bench.consider(a_log(9)) is None
-    bench = Bench()
+    bench = Bench(group)
     bench.compaction = Compaction()
     assert bench.consider(a_log(9)) is None
     assert not bench.compaction.is_owing
 
 
-async def test_one_summary_is_made_at_a_time() -> None:
-    bench = Bench()
+async def test_one_summary_is_made_at_a_time(group: asyncio.TaskGroup) -> None:
+    bench = Bench(group)
     bench.model.may_answer.clear()
     task = bench.consider(a_log(9))
     assert task is not None
@@ -153,15 +168,19 @@ async def test_one_summary_is_made_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("not_before, begins", [(8, True), (9, True), (10, False)])
-async def test_after_a_failure_the_log_has_to_grow_first(not_before: int, begins: bool) -> None:
-    task = Bench().consider(a_log(9), {"failures": 1, "not_before_seq": not_before})
+async def test_after_a_failure_the_log_has_to_grow_first(
+    group: asyncio.TaskGroup, not_before: int, begins: bool
+) -> None:
+    task = Bench(group).consider(a_log(9), {"failures": 1, "not_before_seq": not_before})
     assert (task is not None) is begins
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, MOST_DOUBLINGS + 1, MOST_DOUBLINGS + 2, 50])
-async def test_each_failure_doubles_the_pause_up_to_a_longest(count: int) -> None:
+async def test_each_failure_doubles_the_pause_up_to_a_longest(
+    group: asyncio.TaskGroup, count: int
+) -> None:
     before = None if count == 1 else {"failures": count - 1, "not_before_seq": 0}
-    bench = Bench(Summarizer(InferenceFailed("provider", "no", retryable=True)))
+    bench = Bench(group, Summarizer(InferenceFailed("provider", "no", retryable=True)))
     task = bench.consider(a_log(9), before)
     assert task is not None
     await task
@@ -171,8 +190,10 @@ async def test_each_failure_doubles_the_pause_up_to_a_longest(count: int) -> Non
     assert (outcome.messages, outcome.usage) == ((), Usage())
 
 
-async def test_a_summary_that_cant_be_used_costs_and_counts_as_a_failure() -> None:
-    bench = Bench(Summarizer(" "))
+async def test_a_summary_that_cant_be_used_costs_and_counts_as_a_failure(
+    group: asyncio.TaskGroup,
+) -> None:
+    bench = Bench(group, Summarizer(" "))
     task = bench.consider(a_log(9))
     assert task is not None
     await task
@@ -181,16 +202,16 @@ async def test_a_summary_that_cant_be_used_costs_and_counts_as_a_failure() -> No
     assert memory_of(outcome.changes) == {"failures": 1, "not_before_seq": 9 + FIRST_PAUSE}
 
 
-async def test_an_error_of_a_model_doesnt_leave_the_task() -> None:
-    bench = Bench(Summarizer(ValueError("broken")))
+async def test_an_error_of_a_model_doesnt_leave_the_task(group: asyncio.TaskGroup) -> None:
+    bench = Bench(group, Summarizer(ValueError("broken")))
     task = bench.consider(a_log(9))
     assert task is not None
     await task
     assert bench.compaction.take().messages == ()
 
 
-async def test_what_wasnt_committed_is_saved_by_the_next_commit() -> None:
-    bench = Bench()
+async def test_what_wasnt_committed_is_saved_by_the_next_commit(group: asyncio.TaskGroup) -> None:
+    bench = Bench(group)
     task = bench.consider(a_log(9))
     assert task is not None
     await task
@@ -202,8 +223,10 @@ async def test_what_wasnt_committed_is_saved_by_the_next_commit() -> None:
     assert bench.compaction.take() is outcome
 
 
-async def test_a_summary_under_way_counts_as_failed_when_its_run_waits() -> None:
-    bench = Bench()
+async def test_a_summary_under_way_counts_as_failed_when_its_run_waits(
+    group: asyncio.TaskGroup,
+) -> None:
+    bench = Bench(group)
     bench.model.may_answer.clear()
     task = bench.consider(a_log(9))
     assert task is not None
@@ -217,34 +240,31 @@ async def test_a_summary_under_way_counts_as_failed_when_its_run_waits() -> None
     assert not bench.compaction.is_owing
 
 
-async def test_what_a_run_leaves_behind_is_waited_for() -> None:
-    bench = Bench()
+async def test_what_a_run_leaves_behind_is_waited_for(group: asyncio.TaskGroup) -> None:
+    bench = Bench(group)
     assert await bench.compaction.late() is NOTHING
     bench.model.may_answer.clear()
     assert bench.consider(a_log(9)) is not None
-    late = asyncio.create_task(bench.compaction.late())
-    await asyncio.sleep(0)
-    assert not late.done()
+    late = group.create_task(bench.compaction.late())
     bench.model.may_answer.set()
     assert len((await late).messages) == 1
 
 
-async def test_a_summary_that_is_given_up_is_cancelled() -> None:
-    bench = Bench()
+async def test_a_summary_that_is_given_up_is_cancelled(group: asyncio.TaskGroup) -> None:
+    bench = Bench(group)
     bench.compaction.give_up()
     bench.model.may_answer.clear()
     task = bench.consider(a_log(9))
     assert task is not None
-    while not bench.model.requests:
-        await asyncio.sleep(0)
+    await bench.model.was_asked.wait()
     bench.compaction.give_up()
     await asyncio.wait({task})
     assert task.cancelled()
     assert not bench.compaction.is_owing
 
 
-async def test_messages_are_measured_again_for_another_policy() -> None:
-    bench = Bench()
+async def test_messages_are_measured_again_for_another_policy(group: asyncio.TaskGroup) -> None:
+    bench = Bench(group)
     log = log_of(*(message(f"t{n}", Role.TOOL, "x" * 40_000, answers=f"c{n}") for n in range(5)))
     trimming = replace(POLICY, threshold=50_000, keep_recent_messages=0)
     bench.agent = bench.with_policy(trimming)
@@ -255,8 +275,8 @@ async def test_messages_are_measured_again_for_another_policy() -> None:
     assert sum(bench.compaction._sizes) > 50_000
 
 
-async def test_the_prompt_and_new_messages_count_once() -> None:
-    bench = Bench()
+async def test_the_prompt_and_new_messages_count_once(group: asyncio.TaskGroup) -> None:
+    bench = Bench(group)
     assert bench.consider(a_log(3)) is None
     assert bench.consider(a_log(4)) is None
     spec = replace(bench.agent.spec, system_prompt="x" * 4000)
