@@ -1,0 +1,100 @@
+"""A run in memory with a scripted model, plain tools and plugins: what the real loop makes of it."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from app.domain.agents import AgentSpec
+from app.domain.decisions import Action, Answer
+from app.domain.ids import AgentId, AgentVersion
+from app.domain.tickets import Ticket
+from app.llm.scripted import Say, ScriptedModel, Turn, turn
+from app.runtime.agent import Agents, RemoteAgent, ResolvedAgent, Unresolvable
+from app.runtime.cancellation import Interruption
+from app.runtime.context import ActiveRun
+from app.runtime.endings import Ending
+from app.runtime.plugins import Plugin, PluginSet
+from app.runtime.ports import ModelRequest, Tool
+from tests.support.event_order import Event, check_thread
+from tests.support.memory_house import MemoryHouse
+from tests.support.thread_rows import Rows
+
+SPEC = AgentSpec(id=AgentId("clerk"), model="scripted")
+
+
+class PlainRun(Agents):
+    """One run; `request`, `record` and the agent can be changed before each execution."""
+
+    def __init__(
+        self,
+        *turns: Turn,
+        tools: Iterable[Tool] = (),
+        plugins: Sequence[Plugin] = (),
+        **of_spec: Any,
+    ) -> None:
+        by_name = {tool.descriptor.name: tool for tool in tools}
+        spec = replace(SPEC, tools=tuple(by_name), **of_spec)
+        self._turns = list(turns)
+        self.requests: list[ModelRequest] = []
+        self.house = MemoryHouse(spec)
+        self.agent = ResolvedAgent(
+            spec=spec,
+            model=ScriptedModel("scripted", self._next_turn),
+            tools=by_name,
+            plugins=PluginSet(plugins),
+        )
+        self.others: dict[str, ResolvedAgent | RemoteAgent | Unresolvable] = {}
+        self.interruption = Interruption()
+        self.before_it_executes: Callable[[ActiveRun], None] = lambda _: None
+        self.rows: Rows
+
+    async def at_version(
+        self, agent_id: AgentId, version: AgentVersion | None
+    ) -> ResolvedAgent | RemoteAgent | Unresolvable:
+        return self.others[agent_id]
+
+    async def start(self, **of_record: Any) -> Ending:
+        """Start the run, and execute it."""
+        await self.house.start(here=False)
+        self.change(**of_record)
+        return await self.execute()
+
+    def change(self, **of_record: Any) -> None:
+        self.house.record = replace(self.house.record, **of_record)
+
+    async def execute(self) -> Ending:
+        """Let a worker have the run until it stops by itself."""
+        claimed = await self.house.claim()
+        assert claimed is not None, "the run is done"
+        self.interruption = Interruption()
+        run, voice = await self.house.load(claimed, self.agent, self, self.interruption)
+        self.before_it_executes(run)
+        ending = await self.house.advance(run)
+        await voice.flush()
+        self.rows = await self.house.rows()
+        check_thread(self.rows.events)
+        return ending
+
+    async def answer(self, action: Action, *, to: Ticket | None = None, **more: Any) -> Ending:
+        """Answer the open question, or one of several, and execute the run."""
+        if to is None:
+            [to] = self.rows.open_tickets
+        await self.house.decide(to, Answer(action=action, **more))
+        return await self.execute()
+
+    def _next_turn(self, request: ModelRequest) -> Turn:
+        self.requests.append(request)
+        return self._turns.pop(0) if self._turns else turn(Say(("Done.",)))
+
+    def events(self, kind: str) -> list[Event]:
+        return [event for event in self.rows.of_run if event["event_type"] == kind]
+
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        return [(entry.message.role.value, entry.message.text) for entry in self.rows.log]
+
+
+async def until(event: asyncio.Event) -> None:
+    """Wait for a signal, and not for ever."""
+    await asyncio.wait_for(event.wait(), 15)
