@@ -56,9 +56,13 @@ class PlainRun(Agents):
 
     async def start(self, **of_record: Any) -> Ending:
         """Start the run, and execute it."""
+        await self.create(**of_record)
+        return await self.execute()
+
+    async def create(self, **of_record: Any) -> None:
+        """Start the run; a worker has still to take it."""
         await self.house.start(here=False)
         self.change(**of_record)
-        return await self.execute()
 
     def change(self, **of_record: Any) -> None:
         self.house.record = replace(self.house.record, **of_record)
@@ -75,6 +79,14 @@ class PlainRun(Agents):
         self.rows = await self.house.rows()
         check_thread(self.rows.events)
         return ending
+
+    async def lose_worker(self, reached: asyncio.Event) -> None:
+        """Let a worker have the run, and kill the worker once that is reached."""
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.execute())
+            await until(reached)
+            task.cancel()
+        self.rows = await self.house.rows()
 
     async def answer(self, action: Action, *, to: Ticket | None = None, **more: Any) -> Ending:
         """Answer the open question, or one of several, and execute the run."""

@@ -179,9 +179,7 @@ async def test_a_call_too_many_ends_a_run_that_may_not_ask(mode: ToolExecution) 
 
 async def test_a_held_call_that_is_granted_nothing_is_interrupted() -> None:
     probe = Probe(effect="read")
-    run = await limited(
-        [turn(probe.call("c1"), probe.call("c2"))], {"tool_calls": 1}, probe=probe
-    )
+    run = await limited([turn(probe.call("c1"), probe.call("c2"))], {"tool_calls": 1}, probe=probe)
     await run.answer(Action.REJECT)
     assert isinstance(end_of(run), Stopped)
     assert results(run) == [("c1", "success"), ("c2", "pending"), ("c2", "error")]
@@ -221,9 +219,7 @@ async def test_a_run_whose_time_is_up_at_its_start_does_nothing(on_limit: str) -
 @pytest.mark.parametrize("on_limit", ["stop", "ask"])
 async def test_a_tool_that_is_at_work_when_the_time_is_up_is_broken_off(on_limit: str) -> None:
     probe = Probe(effect="read", held=True)
-    run = await limited(
-        [turn(probe.call("c1"))], {"wall_seconds": 0.05}, on_limit, probe=probe
-    )
+    run = await limited([turn(probe.call("c1"))], {"wall_seconds": 0.05}, on_limit, probe=probe)
     assert len(probe.handed) == 1
     if on_limit == "stop":
         end = end_of(run)
