@@ -11,13 +11,21 @@ from app.clock import new_id
 from app.dispatch.bench import ClaimedRun
 from app.domain.agents import AgentSpec
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Saved
-from app.domain.control_events import CancelRequested, InputDelivered, RunCreated, TicketDecided
+from app.domain.control_events import (
+    CancelRequested,
+    InputDelivered,
+    PauseEnded,
+    PauseRequested,
+    RunCreated,
+    TicketDecided,
+)
 from app.domain.decisions import Answer, Decision, derived_decision_id
 from app.domain.errors import InferenceFailed
 from app.domain.events import RunStart
 from app.domain.identity import run_identity
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text
+from app.domain.pauses import Pause
 from app.domain.principals import DEFAULT_TENANT
 from app.domain.runs import (
     Created,
@@ -171,6 +179,14 @@ class MemoryHouse(MemoryRows):
             self.say(CancelRequested(SUBJECT, reason))
         if isinstance(record.state, Created | Waiting):
             await self._end_idle(reason)
+
+    def request_pause(self, reason: str | None = None) -> None:
+        self.record = replace(self.record, pause=Pause(self.clock.now(), SUBJECT, reason))
+        self.say(PauseRequested(SUBJECT, reason))
+
+    def end_pause(self) -> None:
+        self.record = replace(self.record, pause=None)
+        self.say(PauseEnded(SUBJECT))
 
     async def _end_idle(self, reason: str | None) -> None:
         calls = sorted(self.calls.values(), key=lambda each: each[0].position)

@@ -6,10 +6,12 @@ from datetime import datetime
 
 from app.clock import SystemClock
 from app.domain.checkpoints import Checkpoint, Said
+from app.domain.control_events import PauseRequested
 from app.domain.events import AgentEvent, event_fields
 from app.domain.ids import ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Message
+from app.domain.pauses import Pause
 from app.domain.runs import Done, Running, RunRecord
 from app.domain.tickets import Ticket, TicketStatus, can_go_on
 from app.domain.tool_calls import CallState, CallStatus
@@ -56,6 +58,17 @@ class MemoryRows:
         )
         if isinstance(state, Done):
             self.void_open()
+
+    def write_pause(self, checkpoint: Checkpoint) -> PauseRequested | None:
+        """What is said of a plugin's pause, unless the run has a pause request already."""
+        asked = checkpoint.pause
+        is_done = isinstance(checkpoint.state, Done)
+        if asked is None or is_done or self.record.pause is not None:
+            return None
+        self.record = replace(
+            self.record, pause=Pause(self.clock.now(), asked.requested_by, asked.reason)
+        )
+        return PauseRequested(asked.requested_by, asked.reason)
 
     def _write_calls(self, checkpoint: Checkpoint) -> None:
         if checkpoint.calls_settled:

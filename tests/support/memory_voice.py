@@ -3,11 +3,18 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from app.domain.checkpoints import Checkpoint, CheckpointAnswer, DecidedMeanwhile, Said, Saved
+from app.domain.checkpoints import (
+    Checkpoint,
+    CheckpointAnswer,
+    DecidedMeanwhile,
+    Said,
+    Saved,
+    Unsettled,
+)
 from app.domain.errors import OwnershipLost
 from app.domain.event_sizes import merged
 from app.domain.events import AgentEvent
-from app.domain.runs import Running, Waiting
+from app.domain.runs import Running, Waiting, WaitingReason
 from app.domain.tickets import Ticket
 from tests.support.memory_rows import MemoryRows
 
@@ -53,12 +60,17 @@ class MemoryVoice:
         ):
             self._lose()
             raise OwnershipLost(checkpoint.run_id)
-        if isinstance(checkpoint.state, Waiting) and self.rows.has_answer(checkpoint):
+        if _is_pause(checkpoint):
+            if self.rows.record.pause is None and checkpoint.pause is None:
+                return Unsettled(0, 0)
+        elif isinstance(checkpoint.state, Waiting) and self.rows.has_answer(checkpoint):
             return DecidedMeanwhile()
+        paused = self.rows.write_pause(checkpoint)
         self.rows.write(checkpoint)
         said, self.pending = self.pending, []
-        self.rows.log_events([*said, *checkpoint.said])
-        return Saved()
+        requested = [] if paused is None else [Said(paused, None)]
+        self.rows.log_events([*said, *requested, *checkpoint.said])
+        return Saved(is_paused=self.rows.record.pause is not None, pause_requested=paused)
 
     async def unapplied(self) -> Sequence[Ticket]:
         return self.rows.unsettled()
@@ -73,3 +85,9 @@ class MemoryVoice:
     def _lose(self) -> None:
         self.is_lost = True
         self.on_lost()
+
+
+def _is_pause(checkpoint: Checkpoint) -> bool:
+    """A paused run waits whether there are answers or not."""
+    state = checkpoint.state
+    return isinstance(state, Waiting) and state.reason is WaitingReason.MANUAL_PAUSE
