@@ -28,8 +28,8 @@ COUNTS = st.builds(
 class Listener:
     """A run as an answer needs it: who is told, and what it has used."""
 
-    class agent:  # noqa: N801  stands for an attribute
-        class model:  # noqa: N801  stands for an attribute
+    class agent:
+        class model:
             name = "scripted"
 
     def __init__(self) -> None:
