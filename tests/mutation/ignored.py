@@ -6,6 +6,7 @@ from collections.abc import Iterator
 Position = tuple[int, int]
 Span = tuple[Position, Position]
 
+_OF_NUMBERS = (ast.Constant, ast.Name, ast.BinOp, ast.operator, ast.expr_context)
 _LOGGING = frozenset({"log", "_log", "telemetry"})
 
 
@@ -44,10 +45,13 @@ def _ignored(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _tuning(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Numbers of a module's constants: a test would only repeat them."""
-    if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-        if isinstance(statement.value, ast.Constant | ast.BinOp):
-            yield statement.value
+    """The numbers of a module's constant: a test would only repeat them."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if name.isupper():
+            if all(isinstance(node, _OF_NUMBERS) for node in ast.walk(value)):
+                yield value
+        case _:
+            pass
 
 
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
