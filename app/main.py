@@ -16,6 +16,7 @@ from app.api import (
     retries,
     rules,
     runs,
+    signals,
     starts,
     stream_tokens,
     tasks,
@@ -98,10 +99,13 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
         tickets,
         audit,
         rules,
+        signals,
         tasks,
         agents,
         stream_tokens,
     ):
         app.include_router(face.router, dependencies=strictly)
     app.include_router(health.router)
+    # Built here: the first client to ask for the document would hold all others up.
+    app.openapi()
     return app

@@ -134,6 +134,18 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(2_000_000, ge=1000, description="Largest request body.")
     max_message_bytes: int = Field(1_000_000, ge=100, description="Largest message.")
     max_queue_per_thread: int = Field(100, ge=1, description="Runs that may queue for one thread.")
+    rate_limit_suspend_after: float = Field(
+        20.0,
+        ge=0,
+        description="Longest pause that a worker sits out when a model's provider asks for one; "
+        "for a longer one the run is suspended.",
+    )
+    rate_limit_max_wait: float = Field(
+        3_600.0,
+        ge=0,
+        description="Sum of all such suspensions of a run; one that would wait longer ends with "
+        "`rate_limit_wait_exceeded`.",
+    )
     retention_interval: float = Field(
         60.0, gt=0, description="How often what is old is merged or removed, as follows."
     )
@@ -163,6 +175,11 @@ class Settings(BaseSettings):
     queue_log_retention: float = Field(
         604_800.0, ge=60, description="How long the queue's own log and statistics are kept."
     )
+    signal_retention: float = Field(
+        86_400.0,
+        ge=60,
+        description="How long a signal is kept: for a ticket that comes later, and to know its id again.",
+    )
     idempotency_retention: float = Field(
         86_400.0, gt=0, description="How long answers are kept for repetitions under the same key."
     )
@@ -172,7 +189,7 @@ class Settings(BaseSettings):
     log_json: bool = Field(False, description="Log lines as JSON.")
     url: str | None = Field(
         None,
-        description="Server that `run`, `decide`, `tail` and `doctor` ask; "
+        description="Server that `run`, `decide`, `signal`, `tail` and `doctor` ask; "
         "by default this machine's, at HOLDFAST_PORT.",
     )
     api_key: str | None = Field(None, repr=False, description="API key that they send to it.")

@@ -50,8 +50,22 @@ circuit_openings = Counter(
 circuit_refusals = Counter(
     "holdfast_circuit_refusals_total", "Requests that found their model shut.", ["model"]
 )
+rate_limit_waits = Histogram(
+    "holdfast_rate_limit_wait_seconds",
+    "Pauses for which runs were suspended, by who asked: provider, breaker or plugin.",
+    ["model", "asked_by"],
+    buckets=(1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600),
+)
 tool_calls = Counter(
     "holdfast_tool_calls_total", "Tool calls that came to a result.", ["tool", "status"]
+)
+signals = Counter(
+    "holdfast_signals_total", "Signals accepted: for tickets that wait, or kept.", ["status"]
+)
+signal_tickets = Counter(
+    "holdfast_signal_tickets_total",
+    "Tickets that signals have met, by what came of it.",
+    ["outcome"],
 )
 tasks_ended = Counter("holdfast_tasks_total", "Background tasks that ended.", ["tool", "status"])
 tasks_executing = Gauge(
@@ -67,7 +81,9 @@ summaries = Counter(
     "holdfast_summaries_total", "Summaries of old messages, by what came of them.", ["outcome"]
 )
 queue_delay = Histogram(
-    "holdfast_queue_delay_seconds", "From a delivery's enqueuing to its claim.", buckets=_SECONDS
+    "holdfast_queue_delay_seconds",
+    "From a delivery's enqueuing, or the moment that it was put off to, to its claim.",
+    buckets=_SECONDS,
 )
 flush_seconds = Histogram("holdfast_flush_seconds", "Duration of event flushes.", buckets=_SECONDS)
 flush_events = Histogram("holdfast_flush_events", "Events per flush.", buckets=_COUNTS)

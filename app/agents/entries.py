@@ -68,7 +68,7 @@ class ApproversEntry(Entry):
 
     scope: str | None = Field(
         default=None,
-        pattern=r"^(runs:read|runs:write|decisions:write|admin|approve:[A-Za-z0-9][A-Za-z0-9._:-]{0,99})$",
+        pattern=r"^(runs:read|runs:write|decisions:write|signals:write|admin|approve:[A-Za-z0-9][A-Za-z0-9._:-]{0,99})$",
     )
     not_starter: bool = False
     quorum: int = Field(default=1, ge=1, le=20)

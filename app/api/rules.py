@@ -92,11 +92,10 @@ async def list_rules(
         agent_id=None if agent_id is None else AgentId(agent_id),
         with_revoked=revoked,
         before=None if place is None else (place[0], RuleId(place[1])),
-        limit=limit + 1,
+        limit=limit,
     )
     return Page[RuleOut].of(
         found,
-        limit,
         show=rule_out,
         cursor=lambda made: cursors.encode(query, made.created_at, made.id),
     )

@@ -66,11 +66,10 @@ async def page_of_runs(
         principal,
         wanted,
         before=None if place is None else (place[0], RunId(place[1])),
-        limit=query.limit + 1,
+        limit=query.limit,
     )
     return Page[RunOut].of(
         found,
-        query.limit,
         show=run_out,
         cursor=lambda view: cursors.encode(name, view.run.created_at, view.run.id),
     )

@@ -7,7 +7,15 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from app.api.run_lists import RunQuery, page_of_runs
 from app.api.schemas.common import Page, Uuid
 from app.api.schemas.messages import message_out
-from app.api.schemas.runs import CancelIn, DecidedOut, EventsPage, RunOut, SnapshotOut, run_out
+from app.api.schemas.runs import (
+    CancelIn,
+    DecidedOut,
+    EventsPage,
+    RunOut,
+    SnapshotHead,
+    SnapshotOut,
+    run_out,
+)
 from app.api.schemas.tickets import DecisionsIn, decision_result_out, ticket_out
 from app.api.streams import Readable, Reading, read_events
 from app.control import reading
@@ -30,6 +38,7 @@ from app.transport.deps import (
 from app.transport.headers import MOST_WAIT, tagged
 from app.transport.refusals import refusals
 from app.transport.repetitions import REPLAYED, KeyDep
+from app.transport.sliced_json import sliced_json
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 _of_a_run = refusals("run_not_found")
@@ -104,18 +113,18 @@ async def follow_a_run(
     return await read_events(request, desk, readable, wish, options)
 
 
-@router.get("/{run_id}/snapshot", responses=_of_a_run)
-async def read_a_snapshot(run_id: Uuid, desk: DeskDep, principal: MayRead) -> SnapshotOut:
+@router.get("/{run_id}/snapshot", response_model=SnapshotOut, responses=_of_a_run)
+async def read_a_snapshot(run_id: Uuid, desk: DeskDep, principal: MayRead) -> Response:
     """The run, its messages and what is under way; follow on from `last_event_id`."""
     found = await reading.snapshot(desk, principal, RunId(run_id))
-    return SnapshotOut(
+    without_messages = SnapshotHead(
         run=run_out(found.view),
-        messages=[message_out(entry) for entry in found.messages],
         open_text=found.open_parts.text,
         open_tool_calls=[dict(call) for call in found.open_parts.calls],
         tickets=[ticket_out(ticket) for ticket in found.view.open_tickets],
         last_event_id=found.last_event_id,
     )
+    return sliced_json(without_messages, "messages", found.messages, message_out)
 
 
 @router.post(

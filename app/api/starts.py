@@ -61,6 +61,7 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"]
             "run_id_conflict",
             "queue_full",
             "frontend_tool_taken",
+            "schema_unsupported",
             "backend_unsupported",
             "message_empty",
             "message_too_large",

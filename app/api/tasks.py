@@ -35,11 +35,10 @@ async def list_tasks(
         principal,
         RunId(run_id),
         before=None if place is None else (place[0], TaskId(TASK_PREFIX + place[1])),
-        limit=limit + 1,
+        limit=limit,
     )
     return Page[TaskOut].of(
         found,
-        limit,
         show=task_out,
         cursor=lambda task: cursors.encode(
             query, task.created_at, task.id.removeprefix(TASK_PREFIX)

@@ -90,11 +90,10 @@ async def list_threads(
         parent_thread_id=parent,
         metadata=metadata,
         before=None if place is None else (place[0], ThreadId(place[1])),
-        limit=limit + 1,
+        limit=limit,
     )
     return Page[ThreadOut].of(
         found,
-        limit,
         show=thread_out,
         cursor=lambda thread: cursors.encode(query, thread.created_at, thread.id),
     )
@@ -174,12 +173,11 @@ async def read_messages(
         descending=order == "desc",
         run_id=None if run_id is None else RunId(run_id),
         visibility=None if visibility == "any" else Visibility(visibility),
-        limit=limit + 1,
+        limit=limit,
         with_rolled_back=include == "rolled_back",
     )
     return Page[MessageOut].of(
         found,
-        limit,
         show=message_out,
         cursor=lambda entry: cursors.encode_seq(query, entry.seq),
     )

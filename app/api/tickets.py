@@ -10,7 +10,7 @@ from app.api.schemas.runs import EventsPage
 from app.api.schemas.tickets import TicketOut, TicketPageOut, ticket_out, ticket_page_out
 from app.control import tickets as inbox
 from app.domain.ids import AgentId, RunId, TicketKey
-from app.domain.tickets import TicketFilter, TicketStatus
+from app.domain.tickets import TicketFilter, TicketKind, TicketStatus
 from app.events.follow import parse_cursor
 from app.events.ticket_feed import TicketFollower, beginning, check_cursor, read_page
 from app.transport import cursors
@@ -25,6 +25,7 @@ from app.transport.sse import EventStream
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/tickets", tags=["tickets"])
 
+ListedKind = Literal["approval", "input", "frontend", "outcome_unknown", "limit", "auth", "event"]
 AgentName = Annotated[Str | None, Query(max_length=200)]
 ToolName = Annotated[Str | None, Query(max_length=200)]
 
@@ -34,6 +35,10 @@ async def list_tickets(
     desk: DeskDep,
     principal: MayRead,
     status: Annotated[TicketStatus | None, Query(description="`open` for what waits.")] = None,
+    kind: Annotated[
+        ListedKind | None,
+        Query(description="One kind. `event` is listed only when it is asked for."),
+    ] = None,
     agent_id: AgentName = None,
     tool: ToolName = None,
     run_id: Uuid | None = None,
@@ -49,6 +54,7 @@ async def list_tickets(
     query = {
         "list": "tickets",
         "status": status,
+        "kind": kind,
         "agent": agent_id,
         "tool": tool,
         "run": run_id,
@@ -58,6 +64,7 @@ async def list_tickets(
     place = cursors.decode(query, cursor)
     wanted = TicketFilter(
         status=status,
+        kind=None if kind is None else TicketKind(kind),
         agent_id=None if agent_id is None else AgentId(agent_id),
         tool=tool,
         run_id=None if run_id is None else RunId(run_id),
@@ -69,11 +76,10 @@ async def list_tickets(
         principal,
         wanted,
         before=None if place is None else (place[0], TicketKey(place[1])),
-        limit=limit + 1,
+        limit=limit,
     )
     return Page[TicketOut].of(
         found,
-        limit,
         show=ticket_out,
         cursor=lambda ticket: cursors.encode(query, ticket.created_at, ticket.key),
     )

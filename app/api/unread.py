@@ -58,10 +58,9 @@ async def list_inputs(
     thread = ThreadId(thread_id)
     if status is InputStatus.PENDING:
         after = cursors.decode_pair(query, cursor) or (0, 0)
-        waiting = await unread.waiting_page(desk, principal, thread, after=after, limit=limit + 1)
+        waiting = await unread.waiting_page(desk, principal, thread, after=after, limit=limit)
         return Page[WaitingInputOut].of(
             waiting,
-            limit,
             show=waiting_input_out,
             cursor=lambda each: cursors.encode_pair(query, (each.place, each.position)),
         )
@@ -72,11 +71,10 @@ async def list_inputs(
         thread,
         status,
         after=None if place is None else (place[0], InputId(place[1])),
-        limit=limit + 1,
+        limit=limit,
     )
     return Page[WaitingInputOut].of(
         past,
-        limit,
         show=waiting_input_out,
         cursor=lambda each: cursors.encode(query, each.created_at, each.id),
     )

@@ -1,14 +1,17 @@
 """Threads as a whole over HTTP: cancelled, copied, measured."""
 
+from collections.abc import Mapping
+
 from fastapi import APIRouter, Response
 
 from app.api.runs import Wait
 from app.api.schemas.common import Uuid
-from app.api.schemas.runs import CancelIn
+from app.api.schemas.runs import CancelIn, run_out
 from app.api.schemas.threads import ThreadOut, thread_out
 from app.api.schemas.whole_threads import (
     ForkIn,
     StorageOut,
+    ThreadCancelled,
     ThreadCancelOut,
     storage_out,
     thread_cancel_out,
@@ -27,6 +30,7 @@ from app.transport.access import AuthorizedRoute, MayRead, MayWrite
 from app.transport.deps import DeskDep, LongPollsDep
 from app.transport.refusals import refusals
 from app.transport.repetitions import REPLAYED, KeyDep
+from app.transport.sliced_json import sliced_json
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/threads", tags=["threads"])
 
@@ -45,14 +49,14 @@ async def cancel_runs_of_a_thread(
     desk: DeskDep,
     principal: MayWrite,
     polls: LongPollsDep,
-    response: Response,
     key: KeyDep,
     body: CancelIn | None = None,
     wait: Wait = None,
-) -> ThreadCancelOut:
+) -> Response:
     """Cancel the run that occupies the thread, and all that queue behind it. 200 means settled."""
     reason = None if body is None else body.reason
     once = None if key is None else Once(key, _as_cancelled)
+    replayed: Mapping[str, str] = {}
     try:
         answer = await cancel_thread(desk, principal, ThreadId(thread_id), reason=reason, once=once)
     except AnsweredBefore as before:
@@ -61,7 +65,7 @@ async def cancel_runs_of_a_thread(
         told = ThreadCancelOut.model_validate_json(before.answer.body)
         run_ids = [RunId(run.run_id) for run in told.runs]
         answer = await _again(desk, principal.tenant, ThreadId(thread_id), run_ids)
-        response.headers.update(REPLAYED)
+        replayed = REPLAYED
     if wait:
         for run in answer.runs:
             if not run.is_done:
@@ -70,8 +74,15 @@ async def cancel_runs_of_a_thread(
                 )
         run_ids = [run.id for run in answer.runs]
         answer = await _again(desk, principal.tenant, ThreadId(thread_id), run_ids)
-    response.status_code = 200 if answer.is_settled else 202
-    return thread_cancel_out(answer)
+    response = sliced_json(
+        ThreadCancelled(thread_id=answer.thread_id, is_settled=answer.is_settled),
+        "runs",
+        answer.runs,
+        run_out,
+        status=200 if answer.is_settled else 202,
+    )
+    response.headers.update(replayed)
+    return response
 
 
 async def _again(

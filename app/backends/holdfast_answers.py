@@ -8,10 +8,13 @@ import httpx2
 
 from app.backends.base import BackendError
 from app.backends.patience import PassingTrouble
-from app.domain.json_values import JsonObject, as_object
+from app.domain.json_tokens import has_more_tokens
+from app.domain.json_values import Json, JsonObject, as_object
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of one answer, or one event: more than any that this service gives."""
+MAX_TOKENS = 200_000
+"""Brackets, commas and strings of one answer, or one event: reading more would hold the loop up."""
 UNREACHABLE = "remote_unreachable"
 GARBLED = "remote_garbled"
 _PASSES = (429, 502, 503, 504)
@@ -30,16 +33,24 @@ async def body_of(response: httpx2.Response) -> bytes:
 
 
 def answer_in(body: bytes) -> JsonObject:
-    answer = as_object(json.loads(body))
+    answer = as_object(read(body.decode()))
     if answer is None:
         raise ValueError("the answer is no object")
     return answer
 
 
+def read(text: str) -> Json:
+    """The value of a JSON text. Raises ValueError, also for a text that takes long to read."""
+    if has_more_tokens(text, MAX_TOKENS):
+        raise ValueError(f"it has more than {MAX_TOKENS} values")
+    value: Json = json.loads(text)
+    return value
+
+
 def refusal_in(status: int, body: bytes) -> BackendError:
     """A problem of theirs as one of ours, under the same code."""
     try:
-        problem = json.loads(body)
+        problem = as_object(read(body.decode())) or {}
         code, detail = str(problem["code"]), str(problem["detail"])
     except (ValueError, KeyError, TypeError):
         code, detail = "remote_refused", f"HTTP {status}"

@@ -10,11 +10,9 @@ from typing import Any
 
 from app.domain.backends import RemoteQuestion
 from app.domain.decisions import Action
-from app.domain.errors import ConfigurationError
 from app.domain.json_values import JsonObject
-from app.domain.tickets import TicketKind
-from app.tools.schema_work import problem_of_size
-from app.tools.schemas import build_validator
+from app.domain.tickets import ANSWERED_BY_PROGRAMS, TicketKind
+from app.tools.schema_subset import problem_of_schema
 
 _BELOW = "asked_below"
 
@@ -40,7 +38,7 @@ def questions_of(run: Mapping[str, Any]) -> Sequence[Asked]:
     own = [
         _asked(ticket, run["run_id"], ticket["ticket_id"], is_below=False)
         for ticket in waiting["tickets"]
-        if ticket["kind"] != TicketKind.CHILD.value
+        if ticket["kind"] not in ANSWERED_BY_PROGRAMS
     ]
     below = [
         _asked(ticket, ticket["run_id"], f"{ticket['run_id']}:{ticket['ticket_id']}", is_below=True)
@@ -85,10 +83,4 @@ def _asked(ticket: Mapping[str, Any], run_id: str, name: str, *, is_below: bool)
 
 def _usable(schema: JsonObject | None) -> JsonObject | None:
     """What answers are checked against here already; what can't be used here, the remote itself checks."""
-    if schema is None or problem_of_size(schema) is not None:
-        return None
-    try:
-        build_validator(schema)
-    except ConfigurationError:
-        return None
-    return schema
+    return None if schema is None or problem_of_schema(schema) is not None else schema

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 
 from app.backends.base import Voice
+from app.backends.holdfast_answers import read
 from app.backends.holdfast_questions import Asked, askers_below, questions_of, without_askers
 from app.domain.backends import (
     Artifact,
@@ -46,7 +47,7 @@ class RemoteRunHeard:
 
     async def take(self, sse: httpx2.ServerSentEvent) -> BackendResult | None:
         """One frame; the result, if it is the one that tells it."""
-        event = as_object(sse.json()) or {}
+        event = as_object(read(sse.data)) or {}
         if sse.id:
             self.last_id = int(sse.id)
         self.is_to_be_looked_at = False

@@ -132,6 +132,33 @@ def decide(
         typer.echo(f"{still_open['ticket_id']}: still open ({still_open['tool_name']})")
 
 
+@app.command()
+def signal(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The event's name.")],
+    event_key: Annotated[str, typer.Argument(metavar="KEY", help="Which one is meant.")],
+    payload: Annotated[
+        str, typer.Argument(metavar="JSON", help="What the waiting call gets.")
+    ] = "null",
+    id: Annotated[
+        str | None, typer.Option(help="Its id: the same again is delivered once. [default: new]")
+    ] = None,
+    url: Url = None,
+    key: Key = None,
+) -> None:
+    """Send an event to the calls that wait for it."""
+    body = {
+        "id": id or new_id(),
+        "name": name,
+        "key": event_key,
+        "payload": _json("JSON", payload),
+    }
+    with asking(*environment.server(url, key)) as server:
+        sent = server.signal(body)
+    typer.echo(f"{sent['id']}: {sent['status']}")
+    for ticket in sent["tickets"]:
+        typer.echo(f"run {ticket['run_id']}: {ticket['outcome']}")
+
+
 @app.command(name="doctor")
 def examine(url: Url = None, key: Key = None) -> None:
     """Check settings, agents, models, database and server, and say what to do."""

@@ -55,11 +55,7 @@ class _Stay:
             if run["status"] == "done":
                 return self._ended(run)
             if run["status"] == "waiting" and not self._answer(run["waiting"]):
-                self._screen.note(
-                    "The run waits, and holds nothing meanwhile. Answer it with\n"
-                    f"  holdfast decide {self._run_id} TICKET approve\n"
-                    f"where TICKET is one of: {' '.join(run['waiting']['ticket_ids'])}"
-                )
+                self._screen.note(self._how_to_go_on(run["waiting"]))
                 return ExitCode.WAITING
 
     def _show_what_comes(self) -> None:
@@ -71,10 +67,27 @@ class _Stay:
             self._screen.show(event)
 
     def _answer(self, waiting: Body) -> bool:
-        """Have every question answered; False when one is left open."""
+        """Have every question answered; False when one is left open, or only events are waited for."""
         if not waiting["tickets"]:
             self._screen.note(f"[waiting: {waiting['message'] or waiting['reason']}]")
-        return all(self._settle(ticket) for ticket in waiting["tickets"])
+        questions = [ticket for ticket in waiting["tickets"] if ticket["kind"] != "event"]
+        if waiting["tickets"] and not questions:
+            return False
+        return all(self._settle(ticket) for ticket in questions)
+
+    def _how_to_go_on(self, waiting: Body) -> str:
+        questions = [each["ticket_id"] for each in waiting["tickets"] if each["kind"] != "event"]
+        if questions:
+            return (
+                "The run waits, and holds nothing meanwhile. Answer it with\n"
+                f"  holdfast decide {self._run_id} TICKET approve\n"
+                f"where TICKET is one of: {' '.join(questions)}"
+            )
+        events = [each["event"] for each in waiting["tickets"]]
+        commands = [f"  holdfast signal {each['name']} {each['key']} JSON" for each in events]
+        return "\n".join(
+            ["The run waits for events, and holds nothing meanwhile. Send one with", *commands]
+        )
 
     def _settle(self, ticket: Body) -> bool:
         while (decision := self._ask(ticket)) is not None:

@@ -65,6 +65,9 @@ class Screen:
                 self.note(f"[{event['action']}, decided by {event['decided_by']}]")
             case "run_finish":
                 self.end_line()
+                if (until := (event.get("waiting") or {}).get("until")) is not None:
+                    self.note(f"[{event['waiting']['detail']}]")
+                    self.note(f"[the run resumes at {until}]")
 
 
 def _short(value: Any, most: int = 500) -> str:

@@ -53,6 +53,9 @@ class Server:
     def decide(self, run_id: str, decision: Body) -> Body:
         return self._ask("POST", f"/v1/runs/{run_id}/decisions", {"decisions": [decision]})
 
+    def signal(self, signal: Body) -> Body:
+        return self._ask("POST", "/v1/signals", signal)
+
     def cancel(self, run_id: str, reason: str) -> Body:
         return self._ask("POST", f"/v1/runs/{run_id}/cancel", {"reason": reason})
 

@@ -6,7 +6,7 @@ from app.control.answers import DecisionRequest
 from app.control.desk import Desk
 from app.domain.decisions import Action, Answer, Decision, decision_to_json
 from app.domain.errors import Conflict, DigestMismatch, Forbidden, Invalid
-from app.domain.principals import Principal
+from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord
 from app.domain.tickets import Ticket, TicketKind
 from app.runtime.agent import Unresolvable
@@ -26,7 +26,10 @@ async def check(
     given: Sequence[Decision],
     request: DecisionRequest,
 ) -> None:
-    """Whether this answer may be given to this ticket, by this person."""
+    """Whether this answer may be given to this ticket, by this person.
+
+    What is responded to a ticket of kind `event` stands for a signal, and takes the scope of one.
+    """
     answer = request.answer
     _check_approver(principal, record, ticket, given, answer)
     if request.args_digest is not None and request.args_digest != ticket.args_digest:
@@ -43,6 +46,8 @@ async def check(
             f"allowed are: {allowed}.",
             allowed_actions=sorted(ticket.allowed_actions),
         )
+    if ticket.kind is TicketKind.EVENT and answer.action is Action.RESPOND:
+        principal.require(Scope.SIGNALS_WRITE)
     if answer.action is Action.EDIT:
         if ticket.kind is TicketKind.LIMIT:
             _check_raise(ticket, answer)

@@ -66,7 +66,7 @@ async def export(
             cases = await _cases(connection, principal, found)
         if cases:
             yield cases
-        if len(found) < PAGE:
+        if not found.has_more:
             return
         after = found[-1].created_at, found[-1].key
 
@@ -77,16 +77,13 @@ async def _cases(
     if not found:
         return []
     tenant = principal.tenant
-    given = await decisions.attempts(connection, tenant, [ticket.key for ticket in found])
+    given: dict[TicketKey, list[Attempt]] = {ticket.key: [] for ticket in found}
+    for attempt in await decisions.attempts(connection, tenant, list(given)):
+        given[attempt.ticket].append(attempt)
     of_runs = sorted({(ticket.thread_id, ticket.run_id) for ticket in found})
     told = await audit.told(connection, tenant, of_runs)
     return [
-        Case(
-            ticket,
-            [attempt for attempt in given if attempt.ticket == ticket.key],
-            _outcome(ticket, told[ticket.run_id]),
-        )
-        for ticket in found
+        Case(ticket, given[ticket.key], _outcome(ticket, told[ticket.run_id])) for ticket in found
     ]
 
 

@@ -42,12 +42,14 @@ async def cancel_thread(
         connection = transaction.connection
         await begin(connection, principal, once)
         thread = await locked_thread(connection, tenant, thread_id)
-        before = await line.lock_unfinished(connection, tenant, thread_id)
-        interrupted = [
-            await wish(transaction, principal, thread, record, reason)
-            for record in reversed(before)
-        ]
-        after = [await runs.get(connection, tenant, record.id) for record in before]
+        unfinished = await line.lock_unfinished(connection, tenant, thread_id)
+        interrupted = []
+        for run_id in reversed(unfinished):
+            # One at a time: a hundred large runs would take long to decode at once.
+            record = await runs.get(connection, tenant, run_id)
+            if record is not None:
+                interrupted.append(await wish(transaction, principal, thread, record, reason))
+        after = [await runs.get(connection, tenant, run_id) for run_id in unfinished]
         answer = ThreadCancelAnswer(thread_id, tuple(run for run in after if run is not None))
         await settle(connection, principal, once, answer)
     for interruption in interrupted:

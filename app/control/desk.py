@@ -23,6 +23,8 @@ class Limits:
 
     queue_per_thread: int = 100
     message_bytes: int = 1_000_000
+    signal_seconds: float = 86_400.0
+    """How long a signal without a ticket is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

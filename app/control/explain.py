@@ -17,9 +17,17 @@ from app.domain.errands import FailedErrand
 from app.domain.ids import RunId
 from app.domain.pauses import Pause
 from app.domain.principals import Principal, Scope
+from app.domain.rate_limits import waits_of
 from app.domain.runs import Created, Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.terminations import Failed, Outcome, Termination, outcome, status_reason
-from app.domain.tickets import Ticket, TicketKind, TicketStatus, can_go_on
+from app.domain.tickets import (
+    ANSWERED_BY_PROGRAMS,
+    Ticket,
+    TicketKind,
+    TicketStatus,
+    can_go_on,
+)
+from app.domain.times import wire_time
 from app.storage import children, deliveries, failed_errands, runs, standings, threads, tickets
 from app.storage.database import Connection
 from app.storage.runs import RunKey
@@ -38,6 +46,7 @@ class Why(StrEnum):
     WAITING_FOR_TASKS = "waiting_for_tasks"
     WAITING_FOR_CHILDREN = "waiting_for_children"
     WAITING_FOR_EVENT = "waiting_for_event"
+    RATE_LIMITED = "rate_limited"
     AGENT_VERSION_UNAVAILABLE = "agent_version_unavailable"
     PAUSED = "paused"
     CANCEL_REQUESTED = "cancel_requested"
@@ -64,7 +73,7 @@ class Explanation:
     reasons: tuple[Reason, ...]
     owner: Owner | None
     waiting_on: tuple[Ticket, ...]
-    """Tickets of the run, or of the one that occupies its thread, that somebody has to answer."""
+    """Open tickets of the run, or of the one that occupies its thread, for people or signals to answer."""
     queue_position: int | None
     active_run_id: RunId | None
     """The run that this one stands in line behind."""
@@ -93,11 +102,16 @@ class _Facts:
     @property
     def open_tickets(self) -> tuple[Ticket, ...]:
         """For people to answer."""
-        return tuple(one for one in self._open if one.kind is not TicketKind.CHILD)
+        return tuple(one for one in self._open if one.kind not in ANSWERED_BY_PROGRAMS)
+
+    @property
+    def open_events(self) -> tuple[Ticket, ...]:
+        """For signals to answer."""
+        return tuple(one for one in self._open if one.kind is TicketKind.EVENT)
 
     @property
     def open_children(self) -> int:
-        return len(self._open) - len(self.open_tickets)
+        return sum(one.kind is TicketKind.CHILD for one in self._open)
 
     @property
     def _open(self) -> tuple[Ticket, ...]:
@@ -130,7 +144,7 @@ async def explain(desk: Desk, principal: Principal, run_id: RunId) -> Explanatio
         run=record,
         reasons=(*_reasons(facts), *_undone(facts)),
         owner=facts.owner,
-        waiting_on=(*facts.open_tickets, *facts.asked_below),
+        waiting_on=(*facts.open_tickets, *facts.open_events, *facts.asked_below),
         below=facts.below,
         queue_position=facts.position,
         active_run_id=None if facts.occupant is None else facts.occupant.id,
@@ -283,11 +297,19 @@ def _why_in_line(facts: _Facts) -> Iterator[Reason]:
             "The run that occupies the thread is paused. Resume it with "
             f"POST /v1/runs/{occupant.id}/resume, or cancel it.",
         )
-    elif occupant is not None and occupant.status is RunStatus.WAITING:
-        yield Reason(
-            Why.THREAD_WAITING,
-            "The run that occupies the thread waits itself. Answer its tickets, or cancel it.",
-        )
+        return
+    match None if occupant is None else occupant.state:
+        case Waiting(until=until) if until is not None:
+            yield Reason(
+                Why.THREAD_WAITING,
+                "The run that occupies the thread waits for a rate limit itself, and resumes at "
+                f"{wire_time(until)}. Wait for it, or cancel it.",
+            )
+        case Waiting():
+            yield Reason(
+                Why.THREAD_WAITING,
+                "The run that occupies the thread waits itself. Answer its tickets, or cancel it.",
+            )
 
 
 def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
@@ -297,6 +319,10 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
             f"{state.message}. It goes on by itself once a worker has that version of its agent, "
             "with its model and its tools; or cancel it, and retry it with the current version.",
         )
+        return
+    if state.until is not None:
+        yield Reason(Why.RATE_LIMITED, _until_when(facts.run, state.until))
+        yield from _if_nobody_works(facts)
         return
     if facts.has_news:
         yield from _on_its_way(facts)
@@ -327,14 +353,36 @@ def _why_waiting(facts: _Facts, state: Waiting) -> Iterator[Reason]:
         )
     if state.reason is WaitingReason.MANUAL_PAUSE:
         return
-    if not (facts.has_news or tickets_open or tasks_open or children_open):
+    for waits in facts.open_events:
+        yield Reason(Why.WAITING_FOR_EVENT, _what_comes(waits))
+    if not (facts.has_news or tickets_open or tasks_open or children_open or facts.open_events):
         yield Reason(
             Why.WAITING_FOR_EVENT, f"It waits for something from outside: {state.message}."
         )
 
 
+def _what_comes(ticket: Ticket) -> str:
+    wait = ticket.event
+    assert wait is not None
+    until = "" if ticket.expires_at is None else f" until {wire_time(ticket.expires_at)}"
+    return (
+        f"The call of {ticket.tool_name!r} waits for the event {wait.name!r} with the key "
+        f"{wait.key!r}{until}. Send it with POST /v1/signals."
+    )
+
+
+def _until_when(run: RunRecord, until: datetime) -> str:
+    waits = waits_of(run.run_state)
+    return (
+        f"{waits.newest.rstrip('.')}. The run resumes at {wire_time(until)}, without a person. It has waited "
+        f"{waits.count} times for rate limits, this wait included, {waits.seconds:g} seconds in all."
+    )
+
+
 def _next_attempt(facts: _Facts) -> datetime | None:
     """When somebody will look at the run, as far as that has a time."""
+    if isinstance(facts.run.state, Waiting) and facts.run.state.until is not None:
+        return facts.run.state.until
     if facts.due_at is not None or facts.owner is None or facts.owner.is_alive:
         return facts.due_at
     return facts.owner.heartbeat_at + timedelta(seconds=facts.patience)

@@ -6,6 +6,7 @@ nothing is run by it. Whatever else a run waits for is decided by a decision.
 """
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from app.control.answers import DecisionRequest
 from app.control.decide import answer
@@ -46,32 +47,13 @@ async def resume_open_run(
             'or "queue".',
             run_id=record.id,
         )
-    match record.state.reason:
-        case WaitingReason.BACKGROUND_TASKS:
-            return await steer(transaction, record, messages), None
-        case WaitingReason.AGENT_VERSION_UNAVAILABLE:
-            raise Conflict(
-                "agent_version_unavailable", f"{record.state.message}; only it can go on."
-            )
-        case WaitingReason.MANUAL_PAUSE if not record.is_paused:
-            # Resumed, and not claimed yet: it reads them when it continues.
-            return await steer(transaction, record, messages), None
-        case WaitingReason.MANUAL_PAUSE:
-            raise Conflict(
-                "run_paused",
-                f"The run is paused. Resume it with POST /v1/runs/{record.id}/resume; a message with mode "
-                '"steer" is read when it goes on.',
-                run_id=record.id,
-            )
-        case WaitingReason.CHILD_RUNS:
-            raise Conflict(
-                "run_not_waiting",
-                "The run waits for runs that it has started, and for nobody else. A message with mode "
-                '"steer" is read when it goes on.',
-                run_id=record.id,
-            )
-        case _:
-            pass
+    reason = record.state.reason
+    is_resumed = reason is WaitingReason.MANUAL_PAUSE and not record.is_paused
+    if reason is WaitingReason.BACKGROUND_TASKS or is_resumed:
+        # A run that was resumed and isn't claimed yet reads them when it continues.
+        return await steer(transaction, record, messages), None
+    if (waits_otherwise := _no_message_resumes(record, record.state)) is not None:
+        raise waits_otherwise
     all_tickets = await tickets.of_run(transaction.connection, record.tenant, record.id)
     still_open = [ticket for ticket in all_tickets if ticket.status is TicketStatus.OPEN]
     input_ids = await steer(transaction, record, messages)
@@ -96,6 +78,36 @@ async def resume_open_run(
     if deliver:
         await deliveries.enqueue(transaction.connection, key)
     return input_ids, None if deliver else key
+
+
+def _no_message_resumes(record: RunRecord, state: Waiting) -> Conflict | None:
+    """The refusal for a run that waits for something else than a person's words; None for the others."""
+    match state.reason:
+        case WaitingReason.AGENT_VERSION_UNAVAILABLE:
+            return Conflict(
+                "agent_version_unavailable", f"{state.message}; only it can continue the run."
+            )
+        case WaitingReason.MANUAL_PAUSE:
+            code = "run_paused"
+            why = f"The run is paused. Resume it with POST /v1/runs/{record.id}/resume; a message"
+        case WaitingReason.RATE_LIMIT:
+            code = "run_not_waiting"
+            why = "The run waits for a rate limit to pass, and resumes without a person. A message"
+        case WaitingReason.CHILD_RUNS:
+            code = "run_not_waiting"
+            why = "The run waits only for runs that it has started. A message"
+        case WaitingReason.EXTERNAL_EVENT:
+            code = "run_not_waiting"
+            why = "The run waits for an event, which POST /v1/signals sends. A message"
+        case (
+            WaitingReason.BACKGROUND_TASKS
+            | WaitingReason.TOOL_PERMISSION
+            | WaitingReason.USER_INPUT
+        ):
+            return None
+        case _:
+            assert_never(state.reason)
+    return Conflict(code, f'{why} with mode "steer" is read when it continues.', run_id=record.id)
 
 
 def _the_question(still_open: Sequence[Ticket]) -> Ticket:

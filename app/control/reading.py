@@ -1,7 +1,7 @@
 """Queries about runs, threads and messages. Foreign and missing are the same: not found."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from app.control.desk import Desk
@@ -11,11 +11,17 @@ from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage, Visibility
 from app.domain.open_parts import OpenParts, open_parts_of
 from app.domain.principals import Principal, Scope
+from app.domain.rate_limits import partial_answer_of
 from app.domain.runs import RunFilter, Running, RunRecord, Waiting
+from app.domain.slices import Slice
 from app.domain.threads import Thread, ThreadSize
 from app.domain.tickets import Ticket, TicketKind, TicketStatus
 from app.storage import children, events, messages, runs, sizes, threads, tickets
 from app.storage.database import Connection
+from app.storage.page_rows import MAX_PAGE_BYTES
+
+MAX_SNAPSHOT_MESSAGES = 10_000
+SLICE_OF_LOG = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +103,29 @@ async def run_page(
     *,
     before: tuple[datetime, RunId] | None,
     limit: int,
-) -> list[RunView]:
+) -> Slice[RunView]:
     """Each with its own tickets; those of its children are shown by the run itself."""
     principal.require(Scope.RUNS_READ)
     tenant = principal.tenant
     async with desk.database.reading() as connection:
         found = await runs.page(connection, tenant, wanted, before=before, limit=limit)
         waiting = [run.id for run in found if isinstance(run.state, Waiting)]
-        asked = await tickets.open_of_runs(connection, tenant, waiting) if waiting else {}
-    return [RunView(run, tuple(asked.get(run.id, ()))) for run in found]
+        sizes = await tickets.bytes_of_open(connection, tenant, waiting) if waiting else {}
+        shown = _fitting(found, sizes)
+        asking = [run.id for run in shown if run.id in sizes]
+        asked = await tickets.open_of_runs(connection, tenant, asking) if asking else {}
+    views = tuple(RunView(run, tuple(asked.get(run.id, ()))) for run in shown)
+    return Slice(views, shown.has_more)
+
+
+def _fitting(found: Slice[RunRecord], ticket_bytes: Mapping[RunId, int]) -> Slice[RunRecord]:
+    """The first runs whose tickets fit into a page, at least one."""
+    left = MAX_PAGE_BYTES
+    for place, run in enumerate(found):
+        left -= ticket_bytes.get(run.id, 0)
+        if left < 0 and place > 0:
+            return Slice(found[:place], has_more=True)
+    return found
 
 
 async def snapshot(desk: Desk, principal: Principal, run_id: RunId) -> Snapshot:
@@ -124,23 +144,37 @@ async def snapshot(desk: Desk, principal: Principal, run_id: RunId) -> Snapshot:
                 connection, principal.tenant, record.thread_id, run_id, record.events_from
             )
             open_parts = open_parts_of(said)
-        log: list[LoggedMessage] = []
-        if record.input is not None and record.input.range is not None:
-            last = record.output.range or record.input.range
-            log = await messages.page(
-                connection,
-                principal.tenant,
-                record.thread_id,
-                after=record.input.range.from_seq - 1,
-                before=last.to_seq + 1,
-                descending=False,
-                run_id=None,
-                visibility=Visibility.ALL,
-                limit=10_000,
-                with_rolled_back=True,
-            )
+        if (partial := partial_answer_of(record.run_state)) is not None and not record.is_done:
+            open_parts = replace(open_parts, text=partial.text + open_parts.text)
+        log = await _log_of(connection, record)
         seen = await _waiting(connection, record, unsettled)
     return Snapshot(seen, tuple(log), open_parts, head)
+
+
+async def _log_of(connection: Connection, record: RunRecord) -> list[LoggedMessage]:
+    """A run's part of the log. It may be long: other requests are served between its slices."""
+    if record.input is None or record.input.range is None:
+        return []
+    last = record.output.range or record.input.range
+    log: list[LoggedMessage] = []
+    after, has_more = record.input.range.from_seq - 1, True
+    while has_more and len(log) < MAX_SNAPSHOT_MESSAGES:
+        found = await messages.page(
+            connection,
+            record.tenant,
+            record.thread_id,
+            after=after,
+            before=last.to_seq + 1,
+            descending=False,
+            run_id=None,
+            visibility=Visibility.ALL,
+            limit=SLICE_OF_LOG,
+            with_rolled_back=True,
+        )
+        log += found
+        has_more = found.has_more
+        after = log[-1].seq if log else after
+    return log
 
 
 async def thread(desk: Desk, principal: Principal, thread_id: ThreadId) -> Thread:
@@ -158,7 +192,7 @@ async def thread_page(
     metadata: JsonObject,
     before: tuple[datetime, ThreadId] | None,
     limit: int,
-) -> list[Thread]:
+) -> Slice[Thread]:
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:
         return await threads.page(
@@ -191,7 +225,7 @@ async def message_page(
     visibility: Visibility | None,
     limit: int,
     with_rolled_back: bool = False,
-) -> list[LoggedMessage]:
+) -> Slice[LoggedMessage]:
     await thread(desk, principal, thread_id)
     async with desk.database.reading() as connection:
         return await messages.page(

@@ -7,6 +7,7 @@ from app.domain.errors import NotFound
 from app.domain.ids import AgentId, RuleId
 from app.domain.principals import Principal, Scope
 from app.domain.remembered_rules import RememberedRule, RuleScope
+from app.domain.slices import Slice
 from app.storage import rules
 
 
@@ -20,7 +21,7 @@ async def page(
     with_revoked: bool,
     before: tuple[datetime, RuleId] | None,
     limit: int,
-) -> list[RememberedRule]:
+) -> Slice[RememberedRule]:
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:
         return await rules.page(

@@ -17,6 +17,7 @@ from app.domain.events import AgentEvent
 from app.domain.ids import InputId, MessageId, RunId, TaskId, Tenant
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord, Waiting, WaitingReason
+from app.domain.slices import Slice
 from app.domain.tasks import CANCELLED, Task, TaskOutcome, TaskStatus, event_message
 from app.events.outgoing import Outgoing, Transaction
 from app.storage import children, deliveries, inputs, runs, tasks
@@ -35,7 +36,7 @@ async def task_page(
     *,
     before: tuple[datetime, TaskId] | None,
     limit: int,
-) -> list[Task]:
+) -> Slice[Task]:
     """A run's tasks, newest first."""
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:

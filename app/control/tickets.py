@@ -10,6 +10,7 @@ from app.domain.ids import AgentVersion, TicketKey
 from app.domain.messages import LoggedMessage, Visibility
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord
+from app.domain.slices import Slice
 from app.domain.tickets import Ticket, TicketFilter
 from app.domain.tool_calls import ToolDescriptor
 from app.runtime.agent import ResolvedAgent
@@ -42,7 +43,7 @@ async def page(
     *,
     before: tuple[datetime, TicketKey] | None,
     limit: int,
-) -> list[Ticket]:
+) -> Slice[Ticket]:
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:
         return await ticket_lists.page(

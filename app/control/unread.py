@@ -18,6 +18,7 @@ from app.domain.inputs import Input, InputStatus
 from app.domain.messages import Message
 from app.domain.principals import Principal, Scope
 from app.domain.runs import RunRecord, RunStatus
+from app.domain.slices import Slice
 from app.domain.threads import Thread
 from app.storage import runs, unread
 from app.storage.database import Connection
@@ -33,12 +34,12 @@ class Seen:
 
 async def waiting_page(
     desk: Desk, principal: Principal, thread_id: ThreadId, *, after: tuple[int, int], limit: int
-) -> list[Input]:
+) -> Slice[Input]:
     """What runs of a thread haven't read yet, in the order in which they will."""
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:
         await found_thread(connection, principal.tenant, thread_id)
-        return await unread.waiting(
+        return await unread.waiting_page(
             connection, principal.tenant, thread_id, after=after, limit=limit
         )
 
@@ -51,7 +52,7 @@ async def past_page(
     *,
     after: tuple[datetime, InputId] | None,
     limit: int,
-) -> list[Input]:
+) -> Slice[Input]:
     """What was sent to a thread and waits no more, oldest first."""
     principal.require(Scope.RUNS_READ)
     async with desk.database.reading() as connection:

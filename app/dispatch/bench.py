@@ -7,6 +7,7 @@ from app.backends.registry import Backends
 from app.clock import Clock
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage
+from app.domain.rate_limits import RateLimitPolicy
 from app.domain.redaction import Redact, unredacted
 from app.domain.runs import RunRecord, RunStatus
 from app.events.writer import Writer
@@ -23,6 +24,7 @@ class Workbench:
     clock: Clock
     backends: Backends = field(default_factory=lambda: Backends({}, {}))
     redact: Redact = unredacted
+    rate_limits: RateLimitPolicy = RateLimitPolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ async def load(
         answers=Answers(bench, record),
         rules=Remembered(bench, record),
         traces=Traced(bench, record),
+        rate_limits=bench.rate_limits,
         inbox=inbox,
         tasks=inbox,
         agents=agents,

@@ -38,6 +38,13 @@ class Answers:
     async def names_used(self) -> Collection[str]:
         return {ticket.ticket_id for ticket in await self._all()}
 
+    async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
+        return [
+            ticket
+            for ticket in await self._all()
+            if (ticket.step_index, ticket.call_id) == (step_index, call_id)
+        ]
+
     async def _all(self) -> Sequence[Ticket]:
         tenant, run_id = self.record.tenant, self.record.id
         return await _patiently(

@@ -12,16 +12,20 @@ from pgqueuer.domain.errors import PgqException, RetryRequested
 from pgqueuer.domain.models import Job
 
 from app import telemetry
-from app.domain.errands import Asked, Errand, Later
+from app.domain.errands import Asked, Errand, Later, pause_after
+from app.domain.signals import SignalJob
 from app.storage.connecting import QueuePool
 from app.storage.database import DATABASE_AWAY, Database
 from app.storage.deliveries import (
     ENTRYPOINT,
     ERRAND_ENTRYPOINT,
+    SIGNAL_ENTRYPOINT,
     TASK_ENTRYPOINT,
     delivered,
     delivered_errand,
+    delivered_signal_job,
     delivered_task,
+    meant_for,
     queue_queries,
 )
 from app.storage.outages import reason_of
@@ -46,6 +50,7 @@ class Handled(Enum):
 
 Handle = Callable[[RunKey, str], Awaitable[Handled]]
 HandleTask = Callable[[TaskKey], Awaitable[Handled]]
+HandleSignalJob = Callable[[SignalJob], Awaitable[None]]
 HandleErrand = Callable[[Errand, Asked], Awaitable[Later | None]]
 """Says when an errand is to be looked at again, unless that is over."""
 
@@ -57,6 +62,7 @@ class DeliveryQueue:
         handle: Handle,
         handle_task: HandleTask,
         handle_errand: HandleErrand,
+        handle_signal_job: HandleSignalJob,
         *,
         poll: float,
         lost_after: float,
@@ -65,6 +71,7 @@ class DeliveryQueue:
         self._handle = handle
         self._handle_task = handle_task
         self._handle_errand = handle_errand
+        self._handle_signal_job = handle_signal_job
         self._poll = poll
         # Until then the queue keeps the delivery's key, and a second one for the same run is none.
         self._lost_after = timedelta(seconds=lost_after)
@@ -100,6 +107,7 @@ class DeliveryQueue:
             manager.entrypoint(ENTRYPOINT, accepts_context=False)(self._received)
             manager.entrypoint(TASK_ENTRYPOINT, accepts_context=False)(self._received_task)
             manager.entrypoint(ERRAND_ENTRYPOINT, accepts_context=False)(self._received_errand)
+            manager.entrypoint(SIGNAL_ENTRYPOINT, accepts_context=False)(self._received_signal_job)
             self._manager = manager
             if self._stopping.is_set():
                 return
@@ -112,7 +120,8 @@ class DeliveryQueue:
             )
 
     async def _received(self, job: Job) -> None:
-        delay = (datetime.now(UTC) - job.created).total_seconds()  # noqa: TID251  the queue's own clock
+        due_at = meant_for(job.payload) or job.created
+        delay = (datetime.now(UTC) - due_at).total_seconds()  # noqa: TID251  the queue's own clock
         telemetry.queue_delay.observe(max(0.0, delay))
         await _handled(self._handle(delivered(job.payload), str(job.id)))
 
@@ -127,6 +136,16 @@ class DeliveryQueue:
             raise _again(AGAIN, f"database away: {reason_of(error).value}") from error
         if later is not None:
             raise _again(later.seconds, "not done yet")
+
+    async def _received_signal_job(self, job: Job) -> None:
+        """Tried until it is done: a signal that was answered with 200 must not be lost."""
+        try:
+            await self._handle_signal_job(delivered_signal_job(job.payload))
+        except DATABASE_AWAY as error:
+            raise _again(AGAIN, f"database away: {reason_of(error).value}") from error
+        except Exception as error:
+            log.exception("signal_job_failed", tries=job.attempts + 1)
+            raise _again(pause_after(job.attempts + 1), "failed") from error
 
     def _asked(self, job: Job) -> Asked:
         waited = datetime.now(UTC) - job.execute_after  # noqa: TID251  the queue's own clock

@@ -14,7 +14,7 @@ import structlog
 from app import telemetry
 from app.clock import give_way
 from app.dispatch.rounds import next_round
-from app.storage import deliveries, idempotency, retention, ticket_feed, workers
+from app.storage import deliveries, idempotency, retention, signals, ticket_feed, workers
 from app.storage.database import DATABASE_AWAY, Connection, Database
 from app.storage.retention import Finished
 
@@ -39,6 +39,7 @@ class Ages:
     notices: float = 2_592_000.0
     queue_log: float = 604_800.0
     answers: float = 86_400.0
+    signals: float = 86_400.0
 
 
 class Retention:
@@ -103,6 +104,7 @@ def _duties(ages: Ages) -> list[tuple[str, Duty]]:
         ("forget_notices", ages.notices, ticket_feed.forget),
         ("forget_queue_log", ages.queue_log, deliveries.forget_log),
         ("forget_answers", ages.answers, idempotency.forget),
+        ("remove_signals", ages.signals, signals.remove_old),
         ("forget_workers", FORGET_WORKERS_AFTER, _forget_workers),
     ]
     return [

@@ -51,6 +51,7 @@ class Sweeper:
             found += await runs.unheard(connection, grace=2 * self._interval, limit=AT_ONCE)
             found += await runs.unread(connection, grace=2 * self._interval, limit=AT_ONCE)
             found += await runs.resumed(connection, grace=2 * self._interval, limit=AT_ONCE)
+            found += await runs.past_rate_limit(connection, grace=2 * self._interval, limit=AT_ONCE)
             found += await runs.waiting_for_version(
                 connection, self._roster.known_versions(), AT_ONCE
             )

@@ -23,6 +23,8 @@ HoldfastError
 ├── InferenceFailed         a model didn't answer
 ├── StateError              a key, an update or a stored value that the state can't take
 ├── PluginFailed            a plugin's hook raised, or asked for what its phase doesn't offer
+├── EventTimedOut           the event that a tool waited for did not come in time
+├── EventWaitInvalid        a tool waits for what no signal could answer
 ├── OutputOverflow          a tool shows more than can be saved, and doesn't wait
 └── OwnershipLost           this worker no longer owns the run: stop, write nothing
 """
@@ -146,6 +148,14 @@ class DatabaseBusy(DatabaseAway):
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail, Reason.BUSY)
+
+
+class EventTimedOut(HoldfastError):
+    """The event that a tool waited for did not come in time. The tool may catch this and go on."""
+
+
+class EventWaitInvalid(HoldfastError):
+    """A tool waits with a name, key, schema or timeout that no signal could answer."""
 
 
 class OutputOverflow(HoldfastError):

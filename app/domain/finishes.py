@@ -15,13 +15,22 @@ def finish_at_rest(
     waiting: Waiting,
     tickets: Sequence[Ticket],
     result: JsonObject | None = None,
+    *,
+    detail: str = "",
 ) -> RunFinish:
-    """The run goes on once what it waits for has come."""
+    """The run goes on once what it waits for has come, or at `waiting.until`."""
     return RunFinish(
         identity=run_identity(record),
         termination=SUSPENDED,
         result=result,
-        waiting=waiting_to_json(waiting.reason, waiting.message, tickets, waits_since(record)),
+        waiting=waiting_to_json(
+            waiting.reason,
+            waiting.message,
+            tickets,
+            waits_since(record),
+            until=waiting.until,
+            detail=detail,
+        ),
     )
 
 

@@ -26,6 +26,17 @@ def digest(value: Any) -> str:
     return "sha256:" + hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
+def is_unicode(text: str) -> bool:
+    """Whether it has no half of a surrogate pair, which UTF-8 can't encode."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def storable_text(text: str) -> str:
     """Text without U+0000 and lone surrogates, which Postgres can't keep; each becomes U+FFFD."""
     if text.isascii():

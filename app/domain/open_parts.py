@@ -1,8 +1,7 @@
 """The message that is being said: put together from its events, before it is in the log."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from app.domain.events import (
     StreamReset,
@@ -23,24 +22,30 @@ class OpenParts:
     calls: tuple[JsonObject, ...] = ()
 
 
+@dataclass(slots=True)
+class _OpenCall:
+    name: str
+    arguments: list[str] = field(default_factory=list)
+
+
 def open_parts_of(said: Iterable[tuple[str, JsonObject]]) -> OpenParts:
     """The open message, from the events of the open step: type and fields of each."""
-    text = ""
-    calls: dict[str, dict[str, Any]] = {}
+    text: list[str] = []
+    calls: dict[str, _OpenCall] = {}
     for event_type, fields_ in said:
         match event_type:
             case StreamReset.event_type:
-                text, calls = "", {}
+                text, calls = [], {}
             case TextDelta.event_type:
-                text += fields_["delta"]
+                text.append(fields_["delta"])
             case ToolCallStart.event_type:
-                calls[fields_["id"]] = {
-                    "id": fields_["id"],
-                    "name": fields_["name"],
-                    "arguments": "",
-                }
+                calls[fields_["id"]] = _OpenCall(fields_["name"])
             case ToolCallDelta.event_type:
-                calls[fields_["id"]]["arguments"] += fields_["args_delta"]
+                calls[fields_["id"]].arguments.append(fields_["args_delta"])
             case ToolCallCancel.event_type | ToolCallDone.event_type:
                 calls.pop(fields_["id"], None)
-    return OpenParts(text, tuple(calls.values()))
+    open_calls = tuple(
+        {"id": id_, "name": call.name, "arguments": "".join(call.arguments)}
+        for id_, call in calls.items()
+    )
+    return OpenParts("".join(text), open_calls)

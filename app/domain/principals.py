@@ -11,6 +11,7 @@ class Scope(StrEnum):
     RUNS_READ = "runs:read"
     RUNS_WRITE = "runs:write"
     DECISIONS_WRITE = "decisions:write"
+    SIGNALS_WRITE = "signals:write"
     ADMIN = "admin"
 
 

@@ -1,13 +1,14 @@
 """Which calls a rule's pattern means: a tool's name, and what must hold of the arguments."""
 
 import posixpath
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from app.domain.globs import Glob
 from app.domain.json_values import Json, JsonObject, canonical, compact
+from app.domain.linear_regex import MAX_MATCHED_CHARACTERS, LinearRegex
 
 Specificity: TypeAlias = tuple[int, ...]
 
@@ -28,18 +29,48 @@ OPPOSITE = {
 }
 
 
+class Arguments:
+    """The arguments of one call, and their texts, which many rules match: each text is made once."""
+
+    def __init__(self, values: JsonObject) -> None:
+        self.values = values
+        self._texts: dict[int, str] = {}
+        self._paths: dict[int, str] = {}
+        self._canonical: str | None = None
+
+    def text_of(self, value: Json) -> str:
+        if id(value) not in self._texts:
+            self._texts[id(value)] = _as_text(value)
+        return self._texts[id(value)]
+
+    def path_of(self, value: Json) -> str:
+        if id(value) not in self._paths:
+            self._paths[id(value)] = _without_detours(self.text_of(value))
+        return self._paths[id(value)]
+
+    def are(self, others: JsonObject) -> bool:
+        if self.values != others:
+            return False
+        # To Python, 1 and true are equal.
+        if self._canonical is None:
+            self._canonical = canonical(self.values)
+        return self._canonical == canonical(others)
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """A tool's name: exact, by glob, or by regular expression."""
 
     text: str
-    compiled: re.Pattern[str] | None = None
+    compiled: Glob | LinearRegex | None = None
     literals: int = 0
 
     def fits(self, name: str) -> bool:
         if self.compiled is None:
             return name == self.text
-        return self.compiled.search(name) is not None
+        if isinstance(self.compiled, Glob):
+            return self.compiled.fits(name)
+        return self.compiled.is_found_in(name)
 
     @property
     def specificity(self) -> Specificity:
@@ -53,23 +84,22 @@ class Condition:
     argument: str
     operator: Operator
     value: Json
-    compiled: re.Pattern[str] | None = None
+    compiled: Glob | LinearRegex | None = None
 
-    def holds(self, arguments: JsonObject) -> bool:
-        opposite = OPPOSITE.get(self.operator)
-        return self._fits(arguments, opposite or self.operator) is (opposite is None)
-
-    def _fits(self, arguments: JsonObject, operator: Operator) -> bool:
-        found = _at(arguments, self.argument)
+    def holds(self, arguments: Arguments, *, loosely: bool) -> bool:
+        """Whether it does. What is too long to be matched by an expression does when `loosely` says so."""
+        found = _at(arguments.values, self.argument)
+        is_opposite = self.operator in OPPOSITE
         if found is _MISSING:
-            return False
-        if operator is Operator.EQUALS:
-            return _is_same(found, self.value)
-        assert self.compiled is not None
-        text = _as_text(found)
-        if operator is Operator.GLOB:
-            return self.compiled.search(_without_detours(text)) is not None
-        return self.compiled.search(text) is not None
+            return is_opposite
+        if self.compiled is None:
+            return _is_same(found, self.value) is not is_opposite
+        if isinstance(self.compiled, Glob):
+            return self.compiled.fits(arguments.path_of(found)) is not is_opposite
+        text = arguments.text_of(found)
+        if len(text) > MAX_MATCHED_CHARACTERS:
+            return loosely
+        return self.compiled.is_found_in(text) is not is_opposite
 
     @property
     def literals(self) -> int:
@@ -84,24 +114,31 @@ class Pattern:
     name: Name
     whole: str | None = None
     """A glob over the one argument of a call."""
-    compiled_whole: re.Pattern[str] | None = None
+    compiled_whole: Glob | None = None
     conditions: tuple[Condition, ...] = ()
 
     @property
     def has_conditions(self) -> bool:
         return bool(self.conditions) or self.compiled_whole is not None
 
-    def fits(self, name: str, arguments: JsonObject, *, loosely: bool) -> bool:
-        """Whether a call is meant. Where it isn't clear which argument a glob is about, `loosely` says
-        that any may be: who asks or denies must not be evaded, who allows must be sure."""
-        if not self.name.fits(name) or not all(each.holds(arguments) for each in self.conditions):
+    def fits(self, name: str, arguments: Arguments, *, loosely: bool) -> bool:
+        """Whether a call is meant.
+
+        Where that isn't certain, `loosely` decides: rules that ask or deny must not be evaded, rules that
+        allow must be sure. A glob without an argument's name may be about any of several arguments.
+        """
+        if not self.name.fits(name):
+            return False
+        if not all(each.holds(arguments, loosely=loosely) for each in self.conditions):
             return False
         if self.compiled_whole is None:
             return True
-        if not loosely and len(arguments) != 1:
+        if not loosely and len(arguments.values) != 1:
             return False
-        texts = [_without_detours(_as_text(value)) for value in arguments.values()]
-        return any(self.compiled_whole.search(text) for text in texts)
+        return any(
+            self.compiled_whole.fits(arguments.path_of(value))
+            for value in arguments.values.values()
+        )
 
     @property
     def specificity(self) -> Specificity:
@@ -117,7 +154,7 @@ def _is_same(a: Json, b: Json) -> bool:
     """As JSON has it: 1 is 1.0, and true is neither."""
     if isinstance(a, int | float) and isinstance(b, int | float):
         return isinstance(a, bool) is isinstance(b, bool) and a == b
-    return canonical(a) == canonical(b)
+    return a == b and canonical(a) == canonical(b)
 
 
 _MISSING: Any = object()
@@ -144,5 +181,8 @@ def _without_detours(text: str) -> str:
     return posixpath.normpath(text) if len(parts) > 1 and {".", ".."} & set(parts) else text
 
 
+_WITHOUT_SIGNS = str.maketrans("", "", r"*?[]^$.|()+\/")
+
+
 def literal_signs(text: str) -> str:
-    return re.sub(r"[*?\[\]^$.|()+\\/]", "", text)
+    return text.translate(_WITHOUT_SIGNS)

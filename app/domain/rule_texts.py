@@ -13,7 +13,9 @@ their opposites, which also hold where the argument is missing. A dotted name lo
 import json
 import re
 
+from app.domain.globs import BadGlob, Glob
 from app.domain.json_values import Json
+from app.domain.linear_regex import BadRegex, LinearRegex
 from app.domain.rule_patterns import OPPOSITE, Condition, Name, Operator, Pattern, literal_signs
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.:@-]+")
@@ -115,33 +117,15 @@ def _unquoted(text: str) -> str:
         raise BadPattern(f"{text} isn't text as JSON has it; escape backslashes") from None
 
 
-def _regex(expression: str) -> re.Pattern[str]:
+def _regex(expression: str) -> LinearRegex:
     try:
-        return re.compile(expression, re.DOTALL)
-    except re.error as error:
-        raise BadPattern(f"{expression!r} isn't a regular expression ({error})") from error
+        return LinearRegex(expression)
+    except BadRegex as error:
+        raise BadPattern(str(error)) from error
 
 
-def _glob(text: str) -> re.Pattern[str]:
-    """A glob over the whole of a text. `*` passes over slashes, too; `[!ab]` is none of some."""
-    parts: list[str] = []
-    place = 0
-    while place < len(text):
-        sign = text[place]
-        place += 1
-        if sign == "*":
-            # Several in a row are one, and cost no more.
-            parts += [] if parts[-1:] == [".*"] else [".*"]
-        elif sign == "?":
-            parts.append(".")
-        elif sign == "[":
-            end = text.find("]", place + 1)
-            if end < 0:
-                raise BadPattern(f"the [ in {text!r} isn't closed")
-            some = text[place:end].replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
-            some = f"^{some[1:]}" if some.startswith("!") else some
-            parts.append(f"[{some}]")
-            place = end + 1
-        else:
-            parts.append(re.escape(sign))
-    return _regex(rf"\A{''.join(parts)}\Z")
+def _glob(text: str) -> Glob:
+    try:
+        return Glob(text)
+    except BadGlob as error:
+        raise BadPattern(str(error)) from error

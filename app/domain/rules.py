@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.domain.json_values import JsonObject, canonical
-from app.domain.rule_patterns import Pattern, Specificity
+from app.domain.json_values import JsonObject
+from app.domain.rule_patterns import Arguments, Pattern, Specificity
 
 
 class Behavior(StrEnum):
@@ -30,8 +30,8 @@ class Rule:
     arguments: JsonObject | None = None
     reason: str | None = None
 
-    def fits(self, name: str, arguments: JsonObject) -> bool:
-        if self.arguments is not None and canonical(arguments) != canonical(self.arguments):
+    def fits(self, name: str, arguments: Arguments) -> bool:
+        if self.arguments is not None and not arguments.are(self.arguments):
             return False
         loosely = self.behavior is not Behavior.ALLOW
         return self.pattern.fits(name, arguments, loosely=loosely)
@@ -49,7 +49,8 @@ class Rule:
 
 def ruling(name: str, arguments: JsonObject, rules: Iterable[Rule]) -> Rule | None:
     """The rule that decides about a call, if any does."""
-    fitting = [rule for rule in rules if rule.fits(name, arguments)]
+    of_call = Arguments(arguments)
+    fitting = [rule for rule in rules if rule.fits(name, of_call)]
     return max(fitting, key=lambda rule: rule.rank, default=None)
 
 

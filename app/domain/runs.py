@@ -51,16 +51,19 @@ LIFECYCLE = "__runtime.run_lifecycle"
 AWAITING_TASKS = "awaiting_tasks"
 AWAITING_CHILDREN = "awaiting_children"
 MANUAL_PAUSE = "manual_pause"
+AWAITING_EVENT = "awaiting_event"
 LIMIT_REACHED = "limit_reached"
+RATE_LIMIT = "rate_limit"
 _REASONS = {
     AWAITING_CHILDREN: WaitingReason.CHILD_RUNS,
     AWAITING_TASKS: WaitingReason.BACKGROUND_TASKS,
+    AWAITING_EVENT: WaitingReason.EXTERNAL_EVENT,
     "input_required": WaitingReason.USER_INPUT,
     "user_input_required": WaitingReason.USER_INPUT,
     "auth_required": WaitingReason.TOOL_PERMISSION,
     "suspended": WaitingReason.TOOL_PERMISSION,
     LIMIT_REACHED: WaitingReason.USER_INPUT,
-    "rate_limit": WaitingReason.RATE_LIMIT,
+    RATE_LIMIT: WaitingReason.RATE_LIMIT,
     MANUAL_PAUSE: WaitingReason.MANUAL_PAUSE,
     "agent_version_unavailable": WaitingReason.AGENT_VERSION_UNAVAILABLE,
 }
@@ -90,10 +93,12 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Needs something from outside and holds nothing meanwhile. `message` is the lifecycle's word."""
+    """Needs something from outside and holds nothing meanwhile. `message` is the lifecycle's word. With
+    `until`, which only `rate_limit` has, the run needs nothing but time."""
 
     reason: WaitingReason
     message: str
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ Termination: TypeAlias = NaturalEnd | BehaviorRequested | Stopped | Cancelled | 
 
 MAX_ROUNDS = "max_rounds"
 WORKER_LOST = "worker_lost"
+RATE_LIMIT_WAIT_EXCEEDED = "rate_limit_wait_exceeded"
 SUSPENDED: Mapping[str, str] = {"type": "suspended"}
 """What an event shows where a record that waits has no termination."""
 

@@ -18,6 +18,7 @@ from app.domain.ids import AgentId, CallId, RunId, ThreadId, TicketKey
 from app.domain.json_values import Json, JsonObject, digest
 from app.domain.principals import Principal
 from app.domain.runs import WaitingReason
+from app.domain.signals import EventWait
 from app.domain.ticket_terms import NO_TERMS, TicketTerms, approvers_to_json
 from app.domain.times import wire_time
 from app.domain.tool_calls import CallState, ResumeMode, SuspensionRequest
@@ -31,6 +32,11 @@ class TicketKind(StrEnum):
     LIMIT = "limit"
     AUTH = "auth"
     CHILD = "child"
+    EVENT = "event"
+
+
+ANSWERED_BY_PROGRAMS = frozenset({TicketKind.CHILD, TicketKind.EVENT})
+"""Kinds that inboxes leave out: a child run or a signal answers them."""
 
 
 class TicketStatus(StrEnum):
@@ -87,6 +93,8 @@ class Ticket:
     applied_at: datetime | None = None
     evidence: JsonObject | None = None
     terms: TicketTerms = NO_TERMS
+    event: EventWait | None = None
+    """What a ticket of kind `event` waits for."""
     expires_at: datetime | None = None
     """By the database's clock: known once the ticket is stored."""
 
@@ -117,6 +125,8 @@ def allowed_actions(kind: TicketKind, mode: ResumeMode) -> frozenset[Action]:
     """What may be answered. A decision that *is* the result can't also run the tool."""
     if kind is TicketKind.CHILD:
         return frozenset({Action.CANCEL})
+    if kind is TicketKind.EVENT:
+        return frozenset({Action.RESPOND, Action.CANCEL})
     if kind is TicketKind.OUTCOME_UNKNOWN:
         return frozenset({Action.APPROVE, Action.RESPOND, Action.CANCEL})
     if mode is ResumeMode.USE_DECISION_AS_TOOL_RESULT:
@@ -185,6 +195,7 @@ def ticket_for(
         updated_at=at,
         evidence=evidence,
         terms=terms,
+        event=suspension.event,
     )
 
 
@@ -220,10 +231,16 @@ def ticket_to_json(ticket: Ticket) -> dict[str, Any]:
         "reason": ticket.reason,
         "message": ticket.message,
         "evidence": ticket.evidence,
+        "event": None if ticket.event is None else event_to_json(ticket.event),
         **_terms_to_json(ticket),
         "updated_at": wire_time(ticket.updated_at),
     }
     return {key: value for key, value in body.items() if value is not None}
+
+
+def event_to_json(wait: EventWait) -> dict[str, Any]:
+    """What a ticket waits for, as clients see it."""
+    return {"name": wait.name, "key": wait.key}
 
 
 def _terms_to_json(ticket: Ticket) -> dict[str, Any]:
@@ -264,15 +281,20 @@ def waiting_to_json(
     message: str,
     tickets: Sequence[Ticket],
     since_dispatch_id: str,
+    until: datetime | None = None,
+    detail: str = "",
 ) -> dict[str, Any]:
-    """What a waiting run waits for; `ticket_ids` are its tickets' names in the same order."""
+    """What a waiting run waits for; `ticket_ids` are its tickets' names in the same order. `until` and
+    `detail` are there when it only needs time."""
     ordered = sorted(tickets, key=ticket_order)
+    timed = {} if until is None else {"until": wire_time(until), "detail": detail}
     return {
         "reason": reason.value,
         "message": message,
         "ticket_ids": [ticket.ticket_id for ticket in ordered],
         "tickets": [ticket_to_json(ticket) for ticket in ordered],
         "since_dispatch_id": since_dispatch_id,
+        **timed,
     }
 
 
@@ -281,6 +303,8 @@ class TicketFilter:
     """Which tickets an inbox shows."""
 
     status: TicketStatus | None = None
+    kind: TicketKind | None = None
+    """Without it, those that people answer."""
     agent_id: AgentId | None = None
     tool: str | None = None
     run_id: RunId | None = None

@@ -8,6 +8,7 @@ from typing import Any
 from app.domain.ids import CallId, MessageId, RunId
 from app.domain.json_values import Json, JsonObject, as_object, compact
 from app.domain.messages import Message, Role, Text, ToolCall
+from app.domain.signals import EventWait, event_wait_from_json
 
 INTERRUPTED = "[Tool execution was interrupted]"
 
@@ -92,6 +93,8 @@ class SuspensionRequest:
     resume_mode: ResumeMode = ResumeMode.REPLAY_TOOL_CALL
     response_schema: JsonObject | None = None
     suspension_id: str | None = None
+    event: EventWait | None = None
+    """What the call waits for, when that is a signal and not a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,10 +268,19 @@ def _result_from_json(tool_name: str, raw: Mapping[str, Any]) -> ToolResult:
         ResultStatus(raw["status"]),
         raw["data"],
         raw["message"],
-        None
-        if asked is None
-        else SuspensionRequest(**{**asked, "resume_mode": ResumeMode(asked["resume_mode"])}),
+        None if asked is None else _suspension_from_json(asked),
         raw["metadata"],
+    )
+
+
+def _suspension_from_json(raw: Mapping[str, Any]) -> SuspensionRequest:
+    event = raw.get("event")
+    return SuspensionRequest(
+        **{
+            **raw,
+            "resume_mode": ResumeMode(raw["resume_mode"]),
+            "event": None if event is None else event_wait_from_json(event),
+        }
     )
 
 

@@ -1,6 +1,5 @@
 """An event as the bytes that every one of its readers gets: encoded once, shared by all."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +11,7 @@ from app.domain.terminations import SUSPENDED
 from app.domain.times import wire_time
 from app.storage.events import Entry, LoggedEvent
 
-_BREAKS = re.compile("[\x85\u2028\u2029]")
+_BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 """What some readers take for the end of a line. In JSON it stands in strings only, and may be spelled."""
 _SUSPENDED = f'"termination":{compact(dict(SUSPENDED))}'.encode()
 
@@ -90,9 +89,6 @@ def encoded(
         f'{at_step}"event_type":"{event_type}"{rest}\n\n'
     )
     if not text.isascii():
-        text = _BREAKS.sub(_spelled, text)
+        for character, spelled in _BREAKS.items():
+            text = text.replace(character, spelled)
     return Frame(seq, run_id, event_type, text.encode())
-
-
-def _spelled(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"

@@ -52,6 +52,19 @@ def asked(state: State, now: datetime) -> State | None:
             assert_never(state)
 
 
+def asked_again_in(state: State, now: datetime) -> timedelta:
+    """How long until another request may pass. While one is finding out, as if it were to fail."""
+    match state:
+        case Closed():
+            return timedelta()
+        case Open(until):
+            return max(timedelta(), until - now)
+        case Probing():
+            return COOL_DOWN
+        case _:
+            assert_never(state)
+
+
 def answer_begun(state: State) -> State:
     return Closed(FAILURES_TO_OPEN - 1) if isinstance(state, Probing) else state
 

@@ -43,6 +43,11 @@ class Breakers:
             self._keep(circuit, passed)
         return passed
 
+    def asked_again_in(self, circuit: Circuit) -> float:
+        """Seconds until a request that was refused may pass."""
+        state = self._states.get(circuit, HEALTHY)
+        return breaker.asked_again_in(state, self._clock.now()).total_seconds()
+
     def answer_begun(self, circuit: Circuit) -> None:
         self._change(circuit, breaker.answer_begun)
 
@@ -74,7 +79,8 @@ class Breakers:
 
 
 class GuardedModel:
-    """A model that isn't asked while its breaker is open: `model_unavailable`, at once."""
+    """A model that isn't asked while its breaker is open: `model_unavailable`, at once, with the seconds
+    until it may be asked."""
 
     def __init__(self, model: LanguageModel, endpoint: str, breakers: Breakers) -> None:
         self._model = model
@@ -97,6 +103,7 @@ class GuardedModel:
             raise failed(
                 FailureKind.MODEL_UNAVAILABLE,
                 f"{circuit.upstream_model} failed too often lately and isn't asked for a while",
+                retry_after=breakers.asked_again_in(circuit),
             )
         is_probe = isinstance(passed, Probing)
         try:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from app.domain.errors import InferenceFailed
 from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
+from app.domain.json_tokens import has_more_tokens
 from app.domain.json_values import compact
 from app.llm.call_pieces import CallPieces
 from app.llm.failures import failure_of_error
@@ -20,8 +21,10 @@ from app.runtime.ports import (
     TokenUsage,
 )
 
-LINE_LIMIT = 16 * 1024 * 1024
+LINE_LIMIT = 4 * 1024 * 1024
 """A line that grows beyond this isn't an answer; waiting for its end would only fill memory."""
+MAX_LINE_TOKENS = 100_000
+"""Brackets, commas and strings of one line: reading more of them would hold the loop up."""
 
 _STOP_REASONS = {
     "stop": StopReason.END_TURN,
@@ -47,7 +50,8 @@ class OpenAIStream:
     def __init__(self, new_call_id: Callable[[], str]) -> None:
         self.complete = False
         self.failure: InferenceFailed | None = None
-        self._rest = b""
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
         self._cut = False
         self._joined = _Joined()
         self._calls = CallPieces(new_call_id)
@@ -59,13 +63,11 @@ class OpenAIStream:
         """The chunks of all lines that are complete now, adjacent pieces of one thing made one."""
         end = data.rfind(b"\n")
         if end < 0:
-            self._rest += data
-            if len(self._rest) > LINE_LIMIT:
-                self._rest = b""
-                self._fail(FailureKind.PROVIDER, "the model's stream has a line without end")
+            self._hold(data)
             return ()
-        lines = (self._rest + data[:end]).decode("utf-8", "replace")
-        self._rest = data[end + 1 :]
+        lines = b"".join([*self._rest, data[:end]]).decode("utf-8", "replace")
+        self._rest, self._rest_bytes = [], 0
+        self._hold(data[end + 1 :])
         for line in lines.split("\n"):
             if line.startswith("data:"):
                 if self.complete or self.failure is not None:
@@ -73,10 +75,18 @@ class OpenAIStream:
                 self._read(line)
         return self._joined.take()
 
+    def _hold(self, data: bytes) -> None:
+        """Keep the beginning of a line until its end has come."""
+        self._rest.append(data)
+        self._rest_bytes += len(data)
+        if self._rest_bytes > LINE_LIMIT:
+            self._rest, self._rest_bytes = [], 0
+            self._fail(FailureKind.PROVIDER, "the model's stream has a line without end")
+
     def end(self) -> Sequence[ModelChunk]:
         """No more bytes will come. An answer that said why it stopped is whole, also without [DONE]."""
         self._cut = True
-        chunks = [*self.feed(b"\n")] if self._rest else []
+        chunks = [*self.feed(b"\n")] if self._rest_bytes else []
         if not self.complete and self.failure is None:
             if self._stop_reason is None:
                 self._fail_cut()
@@ -86,9 +96,12 @@ class OpenAIStream:
 
     def _read(self, line: str) -> None:
         start = 6 if line.startswith("data: ") else 5
+        if has_more_tokens(line, MAX_LINE_TOKENS):
+            self._fail(FailureKind.PROVIDER, "the model's stream has a chunk that is too large")
+            return
         try:
             chunk, _ = _scan(line, start)
-        except ValueError:
+        except (ValueError, RecursionError):
             if line[start:].strip() == "[DONE]":
                 self._finish()
             elif self._cut:

@@ -4,13 +4,13 @@ All count over the whole run, whatever suspensions, hand-overs and crashes lie i
 of 0, or one that isn't set, never fires. The number of rounds is the loop's own limit.
 """
 
-import re
 from collections.abc import Sequence
 
 from pydantic import Field, field_validator
 
 from app.domain.agents import AgentSpec
 from app.domain.json_values import JsonObject, digest
+from app.domain.linear_regex import MAX_MATCHED_CHARACTERS, BadRegex, LinearRegex
 from app.domain.messages import Message, ToolCall
 from app.domain.terminations import Stopped
 from app.domain.tool_calls import ResultStatus
@@ -29,14 +29,15 @@ class StopConditions(PluginConfig):
     """The same call with the same arguments, so often in a row."""
     stop_on_tool: str = ""
     content_match: str = ""
+    """Searched for in the first characters of each answer, as many as a regular expression may look at."""
 
     @field_validator("content_match")
     @classmethod
     def _must_be_a_pattern(cls, pattern: str) -> str:
         try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"isn't a regular expression ({error})") from error
+            LinearRegex(pattern)
+        except BadRegex as error:
+            raise ValueError(str(error)) from error
         return pattern
 
 
@@ -59,6 +60,8 @@ STATS: StateKey[JsonObject, JsonObject] = StateKey(
 
 
 def _plugin(_: AgentSpec, wanted: StopConditions) -> Plugin:
+    content = LinearRegex(wanted.content_match) if wanted.content_match else None
+
     async def before_a_step(view: HookView) -> Sequence[Request]:
         fired = _fired(wanted, view)
         return [] if fired is None else [Stop(fired)]
@@ -71,7 +74,7 @@ def _plugin(_: AgentSpec, wanted: StopConditions) -> Plugin:
         if answer.tool_calls and wanted.loop_detection:
             calls = [_fingerprint(call) for call in answer.tool_calls]
             requests.append(Change(STATS, {"calls": calls}))
-        if _matches(wanted, answer):
+        if content is not None and _is_in(answer, content):
             requests.append(Stop(Stopped("content_match", "the answer has what ends the run")))
         return requests
 
@@ -115,8 +118,8 @@ def _fingerprint(call: ToolCall) -> str:
     return digest([call.name, call.arguments])
 
 
-def _matches(wanted: StopConditions, answer: Message) -> bool:
-    return bool(wanted.content_match and re.search(wanted.content_match, answer.text))
+def _is_in(answer: Message, content: LinearRegex) -> bool:
+    return content.is_found_in(answer.text[:MAX_MATCHED_CHARACTERS])
 
 
 KIND = PluginKind(name="stop_conditions", config=StopConditions, build=_plugin)

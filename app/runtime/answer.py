@@ -18,6 +18,7 @@ from app.domain.events import (
     ToolCallStart,
 )
 from app.domain.ids import CallId
+from app.domain.json_tokens import has_more_tokens
 from app.domain.json_values import storable, storable_text
 from app.domain.messages import ToolCall
 from app.domain.runs import Usage
@@ -33,6 +34,12 @@ from app.runtime.ports import (
     TokenUsage,
 )
 
+MAX_ARGUMENT_CHARACTERS = 1_000_000
+"""Of one call."""
+MAX_ARGUMENT_TOKENS = 100_000
+"""Brackets, commas and strings: each takes up to half a microsecond to read and to store."""
+ARGUMENTS_TOO_LARGE = "arguments too large"
+
 
 @dataclass(slots=True)
 class _OpenCall:
@@ -44,11 +51,11 @@ class _OpenCall:
 
 
 class Answer:
-    """Says each part as it comes."""
+    """Says each part as it comes. `begun_with` is text of an earlier activation, which was said there."""
 
-    def __init__(self, run: ActiveRun) -> None:
+    def __init__(self, run: ActiveRun, begun_with: str = "") -> None:
         self._run = run
-        self._text: list[str] = []
+        self._text: list[str] = [begun_with]
         self._calls: dict[CallId, _OpenCall] = {}
         self._usage: TokenUsage | None = None
         self.calls: list[ToolCall] = []
@@ -57,6 +64,8 @@ class Answer:
         """Why the last attempt stopped; None until it has."""
         self.has_begun = False
         """Whether anything has come of the last attempt."""
+        self.oversized: list[str] = []
+        """Names of calls whose arguments were too large to be read."""
 
     @property
     def text(self) -> str:
@@ -94,11 +103,14 @@ class Answer:
 
     def settle(self, reason: str) -> tuple[str, ...]:
         """The attempt is over: announce its calls. Those whose arguments aren't JSON are taken back for
-        that reason, and their names returned."""
+        that reason, and their names returned. Those whose arguments are too large are taken back, too."""
         malformed = []
         for call in self._calls.values():
             arguments = _parse("".join(call.arguments))
-            if arguments is _NOT_JSON:
+            if arguments is _TOO_LARGE:
+                self.oversized.append(call.name)
+                self._run.say(ToolCallCancel(call.id, call.name, ARGUMENTS_TOO_LARGE))
+            elif arguments is _NOT_JSON:
                 malformed.append(call.name)
                 self._run.say(ToolCallCancel(call.id, call.name, reason))
             else:
@@ -177,12 +189,15 @@ def usage_json(usage: TokenUsage | None) -> dict[str, int] | None:
 
 
 _NOT_JSON = object()
+_TOO_LARGE = object()
 
 
 def _parse(arguments: str) -> Any:
     """The arguments as a storable value; none at all are none."""
     if not arguments.strip():
         return None
+    if len(arguments) > MAX_ARGUMENT_CHARACTERS or has_more_tokens(arguments, MAX_ARGUMENT_TOKENS):
+        return _TOO_LARGE
     try:
         value = storable(json.loads(arguments))
         # Python reads NaN, and numbers beyond its floats as infinite; neither is JSON.

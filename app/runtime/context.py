@@ -23,6 +23,7 @@ from app.domain.limits import RAISED, USED, Used
 from app.domain.message_input import inferred_input
 from app.domain.messages import LoggedMessage, Message
 from app.domain.pauses import NewPause
+from app.domain.rate_limits import RateLimitPolicy
 from app.domain.redaction import Redact, unredacted
 from app.domain.rules import Rule
 from app.domain.runs import LIFECYCLE, Done, MessageInput, MessageOutput, RunRecord, Usage, Waiting
@@ -92,6 +93,7 @@ class ActiveRun:
     traces: Traces = NothingTraced()
     redact: Redact = unredacted
     """For text of exceptions, before it is stored or shown."""
+    rate_limits: RateLimitPolicy = RateLimitPolicy()
     thread_state: JsonObject = field(default_factory=dict)
     """What the thread remembers, as it was last stored."""
     state: StateStore = field(default_factory=StateStore)
@@ -219,9 +221,10 @@ class ActiveRun:
         """Commit where the run stands, together with all that it has said.
 
         The events that tell of it, `step_end` and `run_finish`, are part of the commit; so is a
-        summary that is ready when a step is complete.
+        summary that is ready when a step is complete, or when the run waits for a rate limit.
         """
-        beside = self._taken_from_beside(state) if completes_step else NOTHING
+        is_timed = isinstance(state, Waiting) and state.until is not None
+        beside = self._taken_from_beside(state) if completes_step or is_timed else NOTHING
         self.change_state(Batch(beside.changes))
         usage = self.usage + beside.usage
         entries = [

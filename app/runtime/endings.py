@@ -14,6 +14,7 @@ from app.domain.ids import TicketKey
 from app.domain.messages import LoggedMessage, Message, Role
 from app.domain.runs import (
     AWAITING_CHILDREN,
+    AWAITING_EVENT,
     AWAITING_TASKS,
     LIMIT_REACHED,
     Done,
@@ -23,10 +24,11 @@ from app.domain.runs import (
     waiting_reason,
 )
 from app.domain.terminations import Cancelled, Failed, NaturalEnd, Termination, status_reason
-from app.domain.tickets import Ticket, TicketKind
+from app.domain.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketKind
 from app.domain.tool_calls import CallState
 from app.runtime.context import ActiveRun
 from app.runtime.fresh_calls import with_calls_declined
+from app.runtime.partial_answers import take_partial_answer
 from app.runtime.phases import ask_at_the_end
 from app.runtime.tool_round import ToolRound
 
@@ -42,7 +44,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The run waits for people or for its tasks, and holds nothing."""
+    """The run waits for people, for its tasks or for a moment, and holds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ def _waits_for(asked: Sequence[Ticket]) -> str:
     kinds = {ticket.kind for ticket in asked}
     if TicketKind.LIMIT in kinds:
         return LIMIT_REACHED
-    return AWAITING_CHILDREN if kinds <= {TicketKind.CHILD} else "suspended"
+    if kinds <= ANSWERED_BY_PROGRAMS:
+        return AWAITING_EVENT if TicketKind.EVENT in kinds else AWAITING_CHILDREN
+    return "suspended"
 
 
 async def rest(
@@ -146,10 +150,11 @@ async def finish(
 
 
 async def _save_end(run: ActiveRun, termination: Termination, last: ToolRound) -> CheckpointAnswer:
-    response = last_words(run.record, run.log, last.messages)
+    messages = [*take_partial_answer(run, termination), *last.messages]
+    response = last_words(run.record, run.log, messages)
     state = Done(termination, run.clock.now(), response or None)
     return await run.save(
-        last.messages,
+        messages,
         said=last.said,
         applied=last.applied,
         state=state,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from app.clock import Clock
 from app.domain.events import AgentEvent
-from app.domain.ids import AgentId, AgentVersion, TaskId, TicketKey
+from app.domain.ids import AgentId, AgentVersion, CallId, TaskId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.messages import LoggedMessage
 from app.domain.runs import RunRecord
@@ -77,6 +77,9 @@ class _Unused:
 
     async def room(self) -> None:
         """Nothing is emitted, so nothing is waited for."""
+
+    async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
+        return ()
 
     async def unapplied(self) -> Sequence[Ticket]:
         return ()

@@ -25,12 +25,15 @@ from app.domain.inference import (
 )
 from app.domain.limits import OnLimit
 from app.domain.messages import CutShort, Message, Role, Text, ToolCall
+from app.domain.rate_limits import PartialAnswer, TimedPause
 from app.runtime.answer import Answer, usage_json
 from app.runtime.cancellation import Interrupted, Wish
 from app.runtime.context import ActiveRun
+from app.runtime.partial_answers import keep_partial_answer, partial_answer
 from app.runtime.phases import NOTHING_ASKED, Asked
 from app.runtime.plugins import OverrideInference
 from app.runtime.ports import ModelRequest, StopReason
+from app.runtime.rate_limit_waits import may_wait_again, note_answer
 from app.runtime.recovery import (
     LENGTH_LIMIT,
     Plan,
@@ -42,7 +45,7 @@ from app.runtime.recovery import (
     rest_of,
 )
 from app.runtime.request import request_for
-from app.runtime.retries import Attempts
+from app.runtime.retries import Attempts, PauseNeeded
 from app.runtime.silence import Silence
 from app.runtime.state import Batch, Change, StateKey
 
@@ -56,12 +59,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A complete answer. `malformed` names calls whose arguments weren't JSON, `dropped` those that were
-    still on their way when it broke off; both are left out."""
+    """A complete answer, without the calls that can't be run.
+
+    `malformed` names those whose arguments weren't JSON, `oversized` those whose arguments were too large,
+    `dropped` those that were still on their way when the answer broke off.
+    """
 
     text: str
     calls: tuple[ToolCall, ...]
     malformed: tuple[str, ...]
+    oversized: tuple[str, ...]
     dropped: tuple[str, ...]
     stop_reason: StopReason
 
@@ -74,6 +81,11 @@ class Reply:
                 f"The arguments of your call to {', '.join(self.malformed)} were not valid JSON. "
                 "Issue it again with valid JSON."
             )
+        if self.oversized:
+            notes.append(
+                f"The arguments of your call to {', '.join(self.oversized)} were too large. "
+                "Issue it again with less at a time."
+            )
         if self.dropped:
             notes.append(
                 f"Your call to {', '.join(self.dropped)} was cut off and not made. "
@@ -82,8 +94,9 @@ class Reply:
         return " ".join(notes) or None
 
 
-async def infer(run: ActiveRun, asked: Asked = NOTHING_ASKED) -> Reply:
-    """Stream one answer. When it can't be had whole, what was said of it is left with the run.
+async def infer(run: ActiveRun, asked: Asked = NOTHING_ASKED) -> Reply | TimedPause:
+    """Stream one answer. When it can't be had whole, what was said of it is left with the run. A pause is
+    the answer when no model may be asked before it is over.
 
     Options are the agent's, overridden by the run's, overridden by what plugins ask for in this step.
     """
@@ -94,9 +107,17 @@ async def infer(run: ActiveRun, asked: Asked = NOTHING_ASKED) -> Reply:
     began = run.clock.now()
     try:
         reply = await inference.whole_answer()
+    except PauseNeeded as needed:
+        if may_wait_again(run, needed.pause):
+            keep_partial_answer(run, inference.partial)
+            return needed.pause
+        _leave_what_was_said(run, inference.answer, needed.failure)
+        raise needed.failure from None
     except Exception as error:
         _leave_what_was_said(run, inference.answer, error)
         raise
+    keep_partial_answer(run, None)
+    note_answer(run)
     seconds = (run.clock.now() - began).total_seconds()
     telemetry.inference_seconds.labels(run.agent.model.name).observe(seconds)
     run.say(
@@ -128,6 +149,7 @@ def _leave_what_was_said(run: ActiveRun, answer: Answer, error: Exception) -> No
             return
         reason = CutShort.CANCELLED if error.wish is Wish.CANCEL else CutShort.STOPPED
     answer.drop_calls(reason.value)
+    keep_partial_answer(run, None)
     if answer.text.strip():
         run.unfinished = Message(
             id=run.new_message_id(),
@@ -143,11 +165,25 @@ class _Inference:
         self._request = request
         self._policy = run.agent.spec.retry
         self._recoveries = 0
-        self.answer = Answer(run)
-        self.attempts = Attempts(_models(run, request.options, self._policy), self._policy)
+        self._broken_off = partial_answer(run)
+        self.answer = Answer(run, "" if self._broken_off is None else self._broken_off.text)
+        self.attempts = Attempts(
+            _models(run, request.options, self._policy),
+            self._policy,
+            run.rate_limits.suspend_after,
+        )
+
+    @property
+    def partial(self) -> PartialAnswer | None:
+        """What an attempt has left of the answer when the next one may not begin yet."""
+        if self._broken_off is None:
+            return None
+        return replace(self._broken_off, text=self.answer.text)
 
     async def whole_answer(self) -> Reply:
         request = self._request
+        if (begun := self._broken_off) is not None:
+            request = self._rest(begun.cause, begun.dropped)
         while True:
             dropped = await self._mended_answer(request)
             answer, stop_reason = self.answer, self.answer.stop_reason
@@ -167,7 +203,12 @@ class _Inference:
             if not self._may_continue():
                 return self._reply((), (), stop_reason)
             telemetry.stream_recoveries.labels(self._run.agent.model.name, "length").inc()
-            request = rest_of(self._request, answer.text, LENGTH_LIMIT, malformed)
+            request = self._rest(LENGTH_LIMIT, malformed)
+
+    def _rest(self, cause: str, dropped: tuple[str, ...]) -> ModelRequest:
+        """The request for what is missing of the answer."""
+        self._broken_off = PartialAnswer(self.answer.text, cause, dropped)
+        return rest_of(self._request, self.answer.text, cause, dropped)
 
     def _reply(
         self, malformed: tuple[str, ...], dropped: tuple[str, ...], stop_reason: StopReason
@@ -176,6 +217,7 @@ class _Inference:
             text=self.answer.text,
             calls=tuple(self.answer.calls),
             malformed=malformed,
+            oversized=tuple(self.answer.oversized),
             dropped=dropped,
             stop_reason=stop_reason,
         )
@@ -216,9 +258,10 @@ class _Inference:
             self._count_recovery(plan)
             if plan is Plan.CONTINUE:
                 dropped = self.answer.drop_calls(cause)
-                request = rest_of(self._request, self.answer.text, cause, dropped)
+                request = self._rest(cause, dropped)
             else:
                 self.answer.start_over(cause)
+                self._broken_off = None
                 request = self._request
             await self._wait(pause_before_recovery(cause, self._recoveries, self._policy))
             self._recoveries += 1

@@ -14,6 +14,7 @@ from app.domain.events import RunStart, StepStart, StreamReset
 from app.domain.identity import run_identity
 from app.domain.limits import Limit
 from app.domain.messages import Message, Role, Text, Visibility
+from app.domain.rate_limits import TimedPause
 from app.domain.terminations import MAX_ROUNDS, Stopped, Termination
 from app.domain.tickets import TicketStatus
 from app.domain.tool_calls import CallState
@@ -36,9 +37,11 @@ from app.runtime.fresh_calls import fresh_calls, with_calls_declined
 from app.runtime.handoff import hand_off_if_wished, take_up_work, wish_for
 from app.runtime.inference import Reply, infer
 from app.runtime.limits import apply_raises, at_the_limit, on_the_clock, stop_or_ask
+from app.runtime.partial_answers import partial_answer
 from app.runtime.pausing import pause_if_requested
-from app.runtime.phases import ask
+from app.runtime.phases import Asked, ask
 from app.runtime.plugins import Phase
+from app.runtime.rate_limits import wait_for_pause
 from app.runtime.resume import apply_answers, continue_cut_short, take_up_held
 from app.runtime.state import Batch
 from app.runtime.tool_calls import run_calls
@@ -78,15 +81,16 @@ async def _advance(run: ActiveRun) -> Ending:
 async def _go_on(run: ActiveRun) -> Ending:
     if (ending := await _take_up(run)) is not None:
         return ending
-    if (stop := (await ask(run, Phase.RUN_START)).stop) is not None:
-        return await finish(run, stop)
+    if (ending := await _stop_or_wait(run, await ask(run, Phase.RUN_START))) is not None:
+        return ending
     if has_answered(run) and (ending := await come_to_rest(run)) is not None:
         return ending
     while True:
         run.interruption.check()
         if (ending := await pause_if_requested(run)) is not None:
             return ending
-        while run.unread_inputs:
+        # An answer that a wait has interrupted is completed before anything new is read.
+        while run.unread_inputs and partial_answer(run) is None:
             await run.read_inbox()
             # What was to be read may have been taken back: then there is nothing new to answer.
             if has_answered(run) and (ending := await come_to_rest(run)) is not None:
@@ -152,10 +156,12 @@ async def _step(run: ActiveRun) -> Ending | None:
             return ending
         _begin_step(run)
     asked = await ask(run, Phase.BEFORE_INFERENCE)
-    if asked.stop is not None:
-        return await finish(run, asked.stop)
+    if (ending := await _stop_or_wait(run, asked)) is not None:
+        return ending
     run.compaction.consider(run.record.id, run.agent, run.log, run.state.snapshot)
     reply = await infer(run, asked)
+    if isinstance(reply, TimedPause):
+        return await wait_for_pause(run, reply)
     said = _assistant_message(run, reply)
     run.unfinished = said
     asked = await ask(run, Phase.AFTER_INFERENCE, answer=said)
@@ -179,8 +185,17 @@ async def _before_another(run: ActiveRun) -> Ending | None:
         return await finish(run, Stopped(MAX_ROUNDS, f"{run.steps} rounds were used"))
     if (ending := await stop_or_ask(run)) is not None:
         return ending
-    stop = (await ask(run, Phase.STEP_START)).stop
-    return await pause_if_requested(run) if stop is None else await finish(run, stop)
+    asked = await ask(run, Phase.STEP_START)
+    if (ending := await _stop_or_wait(run, asked)) is not None:
+        return ending
+    return await pause_if_requested(run)
+
+
+async def _stop_or_wait(run: ActiveRun, asked: Asked) -> Ending | None:
+    """What plugins ask for in place of going on; an end outweighs a wait."""
+    if asked.stop is not None:
+        return await finish(run, asked.stop)
+    return None if asked.pause is None else await wait_for_pause(run, asked.pause)
 
 
 def _begin_step(run: ActiveRun) -> None:

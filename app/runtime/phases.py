@@ -6,13 +6,14 @@ to change what an earlier one has changed is asked again, on the state as it is 
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
 from app.domain.messages import LoggedMessage
 from app.domain.pauses import PLUGIN_PREFIX, NewPause
+from app.domain.rate_limits import AskedBy, TimedPause
 from app.domain.rules import Rule
 from app.domain.runs import RunRecord, Usage
 from app.domain.terminations import Termination
@@ -27,6 +28,7 @@ from app.runtime.plugins import (
     Phase,
     Request,
     Stop,
+    SuspendRun,
 )
 from app.runtime.state import Batch, Change, StateStore
 
@@ -47,6 +49,20 @@ class Asked:
         """The first wish for an end counts."""
         stops = self.all_of(Stop)
         return stops[0].termination if stops else None
+
+    @property
+    def pause(self) -> TimedPause | None:
+        """The longest wait that was asked for."""
+        waits = self.all_of(SuspendRun)
+        if not waits:
+            return None
+        longest = max(waits, key=lambda wait: wait.seconds)
+        return TimedPause(
+            seconds=longest.seconds,
+            asked_by=AskedBy.PLUGIN,
+            source=longest.plugin,
+            detail=longest.detail,
+        )
 
     @property
     def hand_off(self) -> AgentId | None:
@@ -176,7 +192,10 @@ async def _answer(plugin: str, hook: Hook, view: HookView) -> Sequence[Request]:
             raise PluginFailed(
                 plugin, view.phase.value, f"{type(request).__name__} can't be asked for there"
             )
-    return requests
+    return [
+        replace(request, plugin=plugin) if isinstance(request, SuspendRun) else request
+        for request in requests
+    ]
 
 
 def _commit(run: HookedRun, phase: Phase, requests: Sequence[Request]) -> None:

@@ -7,16 +7,18 @@ same state whatever their order, and a run can say what was asked of it and by w
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from app.domain.agents import AgentSpec
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.inference import InferenceOptions
-from app.domain.json_values import Json
+from app.domain.json_values import Json, JsonObject
 from app.domain.messages import LoggedMessage, Message, ToolCall
 from app.domain.rules import Rule
 from app.domain.runs import Usage
+from app.domain.signals import EventWait, ReceivedEvent
 from app.domain.terminations import Termination
 from app.domain.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
 from app.runtime.compaction_plan import CompactionPolicy
@@ -30,6 +32,10 @@ APPROVAL_ACTION = "tool:PermissionConfirm"
 
 async def _nothing_remembered() -> Sequence[Rule]:
     return ()
+
+
+async def _nothing_received(_name: str, _key: str) -> ReceivedEvent | None:
+    return None
 
 
 class Phase(StrEnum):
@@ -72,6 +78,8 @@ class HookView:
     """What the model has just said."""
     remembered: Callable[[], Awaitable[Sequence[Rule]]] = _nothing_remembered
     """The rules that people have made for calls of this agent, here; read once a step, when asked for."""
+    received: Callable[[str, str], Awaitable[ReceivedEvent | None]] = _nothing_received
+    """At the gate: the event of a name and key that the call has waited for by `WaitFor`, if it has come."""
 
 
 # --- what a hook may ask for ----------------------------------------------------------------------
@@ -130,6 +138,28 @@ class Suspend:
     request: SuspensionRequest
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFor:
+    """Let this call wait for a signal before it runs. A wait that has its signal is passed.
+
+    The gate is asked again then, and `view.received(name, key)` has the payload. After `timeout` seconds
+    the call gets an error in place of a result.
+    """
+
+    name: str
+    key: str
+    schema: JsonObject | None = None
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        # Raised in the plugin's hook, which is named then.
+        _ = self.event
+
+    @property
+    def event(self) -> EventWait:
+        return EventWait(name=self.name, key=self.key, timeout=self.timeout)
+
+
 @dataclass(frozen=True, slots=True)
 class SetResult:
     """Take this for the call's result, without running it."""
@@ -158,6 +188,23 @@ class HandOff:
     agent_id: AgentId
 
 
+@dataclass(frozen=True, slots=True)
+class SuspendRun:
+    """Suspend the run with the reason `rate_limit`, and resume it after so many seconds; nothing is lost.
+
+    The hook is asked again at the resume. The sum of a run's waits is limited by a setting.
+    """
+
+    seconds: float
+    detail: str
+    plugin: str = ""
+    """Filled in by the phase."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seconds < inf:
+            raise ValueError(f"a run can't be suspended for {self.seconds!r} seconds")
+
+
 Request: TypeAlias = (
     Change
     | AddContext
@@ -166,26 +213,29 @@ Request: TypeAlias = (
     | OverrideInference
     | Block
     | Suspend
+    | WaitFor
     | SetResult
     | Stop
     | Pause
+    | SuspendRun
     | HandOff
 )
 
 _ANYWHERE = (Change, Stop, Pause)
 OFFERED: Mapping[Phase, tuple[type[Any], ...]] = MappingProxyType(
     {
-        Phase.RUN_START: _ANYWHERE,
-        Phase.STEP_START: _ANYWHERE,
+        Phase.RUN_START: (*_ANYWHERE, SuspendRun),
+        Phase.STEP_START: (*_ANYWHERE, SuspendRun),
         Phase.BEFORE_INFERENCE: (
             *_ANYWHERE,
+            SuspendRun,
             AddContext,
             HideTools,
             OnlyTools,
             OverrideInference,
         ),
         Phase.AFTER_INFERENCE: _ANYWHERE,
-        Phase.TOOL_GATE: (Block, Suspend, SetResult),
+        Phase.TOOL_GATE: (Block, Suspend, WaitFor, SetResult),
         Phase.BEFORE_TOOL_EXECUTE: _ANYWHERE,
         Phase.AFTER_TOOL_EXECUTE: (*_ANYWHERE, HandOff),
         Phase.STEP_END: (*_ANYWHERE, HandOff),

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from app.domain.agents import AgentSpec
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
-from app.domain.errors import StateError
+from app.domain.errors import EventWaitInvalid, StateError
 from app.domain.event_sizes import LARGEST_DELTA
 from app.domain.events import ActivityDelta, ActivitySnapshot, AgentEvent, ToolCallStreamDelta
 from app.domain.ids import AgentId, CallId, RunId, TaskId, ThreadId
@@ -163,6 +163,8 @@ class ToolContext:
     over: threading.Event = field(default_factory=threading.Event)
     tasks: Tasks | None = None
     """The run's tasks; a task has none itself."""
+    events: "Events | None" = None
+    """What the call waits for; a background task can't wait."""
     inbox: Callable[[], Awaitable[Sequence[str]]] = _no_messages
     redact: Redact = unredacted
     """Replaces the secrets of the configuration; the text of an exception goes through it."""
@@ -185,6 +187,27 @@ class ToolContext:
     ) -> SuspensionRequest:
         """Returned by a tool that wants a person to be asked before it goes on."""
         return SuspensionRequest(message, action, resume_mode, response_schema, suspension_id)
+
+    async def wait_for(
+        self,
+        name: str,
+        key: str,
+        *,
+        schema: JsonObject | None = None,
+        timeout: float | None = None,
+    ) -> Json:
+        """Wait for a signal of that name and key, and return its payload. The run is suspended meanwhile.
+
+        The tool is left here and called once more when the signal has come. So the code before `wait_for`
+        runs again: it must be safe to repeat, under the same idempotency key. Each wait of a call gets its
+        own signal, also for the same name and key. A payload that `schema` doesn't take isn't an answer.
+        After `timeout` seconds `wait_for` raises `EventTimedOut`.
+        """
+        if self.events is None:
+            raise EventWaitInvalid(
+                "a background task can't wait for events: run the tool in its run"
+            )
+        return await self.events.receive(name, key, schema, timeout)
 
     def state(self, key: StateKey[V, Any]) -> V:
         """A value of the state, as it was when the call began."""
@@ -255,6 +278,13 @@ class ToolContext:
         )
 
 
+class Events(Protocol):
+    async def receive(
+        self, name: str, key: str, schema: JsonObject | None, timeout: float | None
+    ) -> Json:
+        """The payload of the call's next wait for this name and key; suspends the call without one."""
+
+
 class Tool(Protocol):
     """One callable tool. Its errors are results; only cancellation leaves `execute` as an exception."""
 
@@ -288,6 +318,9 @@ class CheckpointStore(Protocol):
 
 
 class Answers(Protocol):
+    async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
+        """All tickets of one call, the oldest first."""
+
     async def unapplied(self) -> Sequence[Ticket]:
         """The run's tickets that are open, or answered and not yet applied, as they are now."""
 

@@ -5,8 +5,10 @@ from typing import assert_never
 
 from app.domain.children import result_of_report
 from app.domain.decisions import EXPIRED, Action, denial
+from app.domain.signals import EventWait, timeout_message
 from app.domain.tickets import Ticket, TicketKind, TicketStatus, ticket_order
-from app.domain.tool_calls import CallState, CallStatus, ToolResult, result_of_response
+from app.domain.tool_calls import CallState, CallStatus, ResumeMode, ToolResult, result_of_response
+from app.runtime.call_events import last_approval, tickets_of_call
 from app.runtime.context import ActiveRun
 from app.runtime.cut_short import AskPerson, RunAgain, way_out
 from app.runtime.plugins import Phase
@@ -114,6 +116,11 @@ def _cancels_first(ticket: Ticket) -> tuple[bool, tuple[str, str]]:
 
 async def _apply(round_: ToolRound, state: CallState, ticket: Ticket) -> None:
     name = state.call.name
+    if ticket.event is not None and (
+        ticket.decision is None or ticket.decision.answer.action is Action.RESPOND
+    ):
+        await _apply_event(round_, state, ticket, ticket.event)
+        return
     if ticket.decision is None:
         await round_.finish(state, Executed(ToolResult.error(name, EXPIRED)), resumed=True)
         return
@@ -122,6 +129,7 @@ async def _apply(round_: ToolRound, state: CallState, ticket: Ticket) -> None:
         reported = Executed(result_of_report(name, answer.result))
         await round_.finish(state, reported, resumed=True)
         return
+    is_counted = ticket.kind is not TicketKind.APPROVAL
     match answer.action:
         case Action.CANCEL:
             round_.cancel(state, answer.result, answer.reason)
@@ -132,15 +140,39 @@ async def _apply(round_: ToolRound, state: CallState, ticket: Ticket) -> None:
             given = Executed(result_of_response(name, answer.result))
             await round_.finish(state, given, resumed=True)
         case Action.APPROVE:
-            await _run_answered(round_, state, Resumption(ticket, answer.result))
+            await _run_answered(
+                round_, state, Resumption(ticket, answer.result), is_counted=is_counted
+            )
         case Action.EDIT:
             edited = replace(state, run_with=answer.arguments)
-            await _run_answered(round_, edited, Resumption(ticket, answer.result))
+            await _run_answered(
+                round_, edited, Resumption(ticket, answer.result), is_counted=is_counted
+            )
         case _:
             assert_never(answer.action)
 
 
-async def _run_answered(round_: ToolRound, state: CallState, resumption: Resumption) -> None:
+async def _apply_event(
+    round_: ToolRound, state: CallState, ticket: Ticket, wait: EventWait
+) -> None:
+    """Run a call once more that has waited, with what a person has said to it before the wait.
+
+    An event is no approval: the gate asks a person who hasn't been asked.
+    """
+    is_of_tool = ticket.resume_mode is ResumeMode.PASS_DECISION_TO_TOOL
+    if ticket.decision is None and not is_of_tool:
+        late = ToolResult.error(state.call.name, timeout_message(wait.name, wait.key))
+        await round_.finish(state, Executed(late), resumed=True)
+        return
+    approval = last_approval(await tickets_of_call(round_.run.answers, state))
+    decision = None if approval is None else approval.decision
+    resumption = Resumption(approval, None if decision is None else decision.answer.result)
+    await _run_answered(round_, state, resumption, is_counted=is_of_tool)
+
+
+async def _run_answered(
+    round_: ToolRound, state: CallState, resumption: Resumption, *, is_counted: bool
+) -> None:
     """Run a call that a person let pass. The gate is asked again: it may be another call by now, the
     tool may have changed, and what the plugins know, too."""
     if state.untold is not None:
@@ -152,9 +184,9 @@ async def _run_answered(round_: ToolRound, state: CallState, resumption: Resumpt
     verdict = await judge(
         round_.run,
         state,
-        was_approved=True,
+        was_approved=resumption.was_approved,
         resume_input=resumption.resume_input,
-        is_counted=resumption.ticket.kind is not TicketKind.APPROVAL,
+        is_counted=is_counted,
     )
     if verdict is not None:
         await settle(round_, state, verdict, resumed=True)

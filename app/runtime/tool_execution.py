@@ -11,6 +11,7 @@ from app.domain.ids import CallId
 from app.domain.json_values import Json, as_object
 from app.domain.tickets import Ticket
 from app.domain.tool_calls import CallState, CallStatus, ResultStatus, ToolResult
+from app.runtime.call_events import CallEvents, CallSuspended
 from app.runtime.context import ActiveRun
 from app.runtime.ports import Tool, ToolContext
 from app.runtime.state import Change, Snapshot
@@ -24,10 +25,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """The answer that lets a call run which had been waiting for it."""
+    """What lets a call run that was suspended: the ticket by which a person has let it pass, if any."""
 
-    ticket: Ticket
+    ticket: Ticket | None
     resume_input: Json = None
+
+    @property
+    def was_approved(self) -> bool:
+        return self.ticket is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +87,29 @@ async def _try(
             await run.events.room()
 
     changes: list[Change] = []
+    events = CallEvents(run.answers, state)
     context = replace(
         context_for(run, state, snapshot, resumption),
         change=lambda change: changes.append(run.state.checked(change)),
         tasks=run.tasks,
         room=room,
+        events=events,
     )
     try:
         result = await tool.execute(as_object(state.effective_arguments) or {}, context)
+    except CallSuspended:
+        pass
     except Exception as error:  # whoever wrote the tool; no call may take its run along
         log.warning("tool_raised", tool=state.call.name, call_id=state.call.id, exc_info=True)
         result = ToolResult.error(state.call.name, f"Execution failed: {run.redact(str(error))}")
+    except BaseExceptionGroup as group:
+        # The tool has waited within a task group.
+        _, others = group.split((CallSuspended, Exception))
+        if others is not None or events.waiting is None:
+            raise
+    if events.waiting is not None:
+        # It runs again once the event has come, and asks for its changes then.
+        return Executed(ToolResult.suspended(state.call.name, events.waiting))
     if result.status is ResultStatus.ERROR:
         return Executed(result)
     return Executed(result, tuple(changes))

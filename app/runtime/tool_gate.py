@@ -1,11 +1,13 @@
 """The gate: whether a call may run, asked right before it would.
 
 First whether it can run at all, then the plugins, then the agent's own list of what needs approval and
-the tools that only a client can carry out, and at last whether the run may make another call. Of what plugins ask for a block outweighs a question, and
-that a result that is given in place of the call's; among equals the first plugin counts.
+the tools that only a client can carry out, and at last whether the run may make another call. Of what
+plugins ask for a block outweighs a question, that a wait for an event, and that a result that is given in
+place of the call's; among equals the first plugin counts.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import structlog
@@ -17,9 +19,18 @@ from app.domain.limits import OnLimit
 from app.domain.messages import ToolCall
 from app.domain.tickets import TicketKind
 from app.domain.tool_calls import CallState, ResumeMode, SuspensionRequest, ToolResult
+from app.runtime.call_events import gate_wait, received_at_gate
 from app.runtime.context import ActiveRun
 from app.runtime.phases import Asked, ask
-from app.runtime.plugins import APPROVAL_ACTION, PERMISSION, Block, Phase, SetResult, Suspend
+from app.runtime.plugins import (
+    APPROVAL_ACTION,
+    PERMISSION,
+    Block,
+    Phase,
+    SetResult,
+    Suspend,
+    WaitFor,
+)
 
 R = TypeVar("R", Block, Suspend, SetResult)
 
@@ -42,7 +53,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class MustAsk:
-    """A person has to be asked first."""
+    """A person has to be asked first, or an event has to come."""
 
     request: SuspensionRequest
     kind: TicketKind
@@ -103,8 +114,9 @@ async def judge(
         call=as_it_would_run(state),
         was_approved=was_approved,
         resume_input=resume_input,
+        received=partial(received_at_gate, run.answers, state),
     )
-    verdict = _of_plugins(asked, state) or _of_agent(run, state, was_approved)
+    verdict = await _of_plugins(run, asked, state) or _of_agent(run, state, was_approved)
     would_run = verdict is None or isinstance(verdict, AsTask | AsChild)
     if would_run and not is_counted and not run.budget.promise(state.call.id):
         return OverLimit(waits=run.budget.limits.on_limit is OnLimit.ASK)
@@ -125,11 +137,14 @@ def _refusal(run: ActiveRun, state: CallState) -> ToolResult | None:
     return None if wrong is None else ToolResult.error(name, f"Invalid arguments: {wrong}")
 
 
-def _of_plugins(asked: Asked, state: CallState) -> Verdict | None:
+async def _of_plugins(run: ActiveRun, asked: Asked, state: CallState) -> Verdict | None:
     if (block := _first(asked, Block, state)) is not None:
         return Forbidden(block.reason)
     if (suspend := _first(asked, Suspend, state)) is not None:
         return MustAsk(suspend.request, TicketKind.APPROVAL)
+    for wait in asked.all_of(WaitFor):
+        if await received_at_gate(run.answers, state, wait.name, wait.key) is None:
+            return MustAsk(gate_wait(wait), TicketKind.EVENT)
     if (given := _first(asked, SetResult, state)) is not None:
         return Answered(replace(given.result, tool_name=state.call.name))
     return None

@@ -64,7 +64,7 @@ async def question(
         kind=kind,
         at=run.clock.now(),
         evidence=evidence,
-        terms=NO_TERMS if kind is TicketKind.CHILD else _terms(run, state),
+        terms=_terms(run, state, suspension, kind),
     )
     pending = ToolResult.suspended(state.call.name, suspension)
     if kind is TicketKind.CHILD and evidence is not None:
@@ -80,7 +80,14 @@ async def question(
     )
 
 
-def _terms(run: ActiveRun, state: CallState) -> TicketTerms:
+def _terms(
+    run: ActiveRun, state: CallState, suspension: SuspensionRequest, kind: TicketKind
+) -> TicketTerms:
+    """Rules for approvers and their time are about people. An event has the time that its wait says."""
+    if kind is TicketKind.CHILD:
+        return NO_TERMS
+    if suspension.event is not None:
+        return TicketTerms(expires_in=suspension.event.timeout)
     policy = policy_of_request(run.record.request)
     return run.agent.spec.ticket_terms(state.call.name, policy)
 

@@ -112,7 +112,7 @@ class ToolRound:
             self.run,
             Phase.BEFORE_TOOL_EXECUTE,
             call=as_it_would_run(state),
-            was_approved=resumption is not None,
+            was_approved=resumption is not None and resumption.was_approved,
             resume_input=None if resumption is None else resumption.resume_input,
         )
         self._note(asked)
@@ -134,7 +134,9 @@ class ToolRound:
         if taken.result.suspension is not None:
             # Its changes are part of the same commit, and not made again.
             self.keep(state, Executed(taken.result))
-            await self.ask(state, taken.result.suspension, TicketKind.INPUT)
+            asked = taken.result.suspension
+            kind = TicketKind.INPUT if asked.event is None else TicketKind.EVENT
+            await self.ask(state, asked, kind)
             return CallStatus.SUSPENDED
         try:
             self._note(

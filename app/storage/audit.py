@@ -11,9 +11,12 @@ from sqlalchemy import exists, or_, select, tuple_
 from app.domain.control_events import TicketDecided, TicketExpired
 from app.domain.events import ToolCallDone, ToolCallResumed
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
+from app.domain.slices import Slice
 from app.domain.tickets import Ticket
 from app.domain.times import Period
+from app.storage.codec import Row
 from app.storage.database import Connection
+from app.storage.page_rows import page_rows
 from app.storage.tables import decisions, events, tickets
 from app.storage.tickets import ticket_of, with_winner
 
@@ -23,6 +26,11 @@ TOLD = (
     ToolCallDone.event_type,
     ToolCallResumed.event_type,
 )
+
+
+NO_THREAD = ThreadId("00000000-0000-0000-0000-000000000000")
+"""Before every thread, in the order of ids."""
+SLICE_OF_EVENTS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ async def page(
     *,
     after: tuple[datetime, TicketKey] | None,
     limit: int,
-) -> list[Ticket]:
+) -> Slice[Ticket]:
     """Tickets about which something has happened in a period, oldest first."""
     conditions = [tickets.c.tenant == tenant, tickets.c.created_at < period.end]
     if period.begin is not None:
@@ -61,11 +69,14 @@ async def page(
         )
     if after is not None:
         conditions.append(tuple_(tickets.c.created_at, tickets.c.id) > after)
-    statement = (
-        with_winner().where(*conditions).order_by(tickets.c.created_at, tickets.c.id).limit(limit)
+    return await page_rows(
+        connection,
+        with_winner().where(*conditions),
+        ticket_of,
+        by=("created_at", "id"),
+        descending=False,
+        limit=limit,
     )
-    rows = await connection.execute(statement)
-    return [ticket_of(row) for row in rows.mappings()]
 
 
 async def told(
@@ -75,15 +86,34 @@ async def told(
 ) -> dict[RunId, list[Told]]:
     """What was said of the calls of some runs, in order."""
     found: dict[RunId, list[Told]] = {run_id: [] for _, run_id in runs}
-    statement = (
-        select(events.c.run_id, events.c.seq, events.c.ts, events.c.event_type, events.c.body)
-        .where(
-            events.c.tenant == tenant,
-            tuple_(events.c.thread_id, events.c.run_id).in_(list(runs)),
-            events.c.event_type.in_(TOLD),
-        )
-        .order_by(events.c.seq)
+    columns = events.c
+    statement = select(
+        columns.thread_id, columns.run_id, columns.seq, columns.ts, columns.event_type, columns.body
+    ).where(
+        columns.tenant == tenant,
+        tuple_(columns.thread_id, columns.run_id).in_(list(runs)),
+        columns.event_type.in_(TOLD),
     )
-    for row in await connection.execute(statement):
-        found[RunId(row.run_id)].append(Told(row.seq, row.ts, row.event_type, json.loads(row.body)))
+    place, has_more = (0, NO_THREAD), True
+    while has_more:
+        # In slices: what calls have come to may be large.
+        some = await page_rows(
+            connection,
+            statement.where(tuple_(columns.seq, columns.thread_id) > place),
+            _placed_told,
+            by=("seq", "thread_id"),
+            descending=False,
+            limit=SLICE_OF_EVENTS,
+        )
+        for _, run_id, one in some:
+            found[run_id].append(one)
+        has_more = some.has_more
+        if has_more:
+            thread_id, _, last = some[-1]
+            place = (last.seq, thread_id)
     return found
+
+
+def _placed_told(row: Row) -> tuple[ThreadId, RunId, Told]:
+    told = Told(row["seq"], row["ts"], row["event_type"], json.loads(row["body"]))
+    return ThreadId(row["thread_id"]), RunId(row["run_id"]), told

@@ -49,13 +49,19 @@ async def write_run(
     match state:
         case Running():
             pass
-        case Waiting(reason, message):
-            values |= {"owner": None, "waiting_reason": reason.value, "waiting_message": message}
+        case Waiting(reason, message, until):
+            values |= {
+                "owner": None,
+                "waiting_reason": reason.value,
+                "waiting_message": message,
+                "waiting_until": until,
+            }
         case Done(termination, _, final_output):
             values |= {
                 "owner": None,
                 "waiting_reason": None,
                 "waiting_message": None,
+                "waiting_until": None,
                 "termination": storable(termination_to_json(termination)),
                 # As the hot statement does: the moment of the commit that says so.
                 "finished_at": at,

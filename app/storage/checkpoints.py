@@ -19,6 +19,7 @@ from app.domain.control_events import PauseRequested, RolledBack
 from app.domain.errands import AbortRemote, CallRunEnd
 from app.domain.json_values import storable
 from app.domain.runs import Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
+from app.domain.signals import MatchWait
 from app.domain.terminations import Cancelled, NaturalEnd
 from app.domain.tickets import TicketKind, can_go_on
 from app.storage import (
@@ -31,6 +32,7 @@ from app.storage import (
     rollbacks,
     run_ends,
     runs,
+    signals,
     tasks,
     threads,
     tickets,
@@ -112,6 +114,7 @@ async def save(
     await _begin_tasks(connection, checkpoint, at)
     standing = await _settle(connection, checkpoint, record, at)
     await write_run(connection, checkpoint, record, standing, at)
+    await _match_kept_signals(connection, checkpoint)
     next_seq = thread.next_message_seq + len(checkpoint.messages)
     advanced: dict[str, Any] = {"next_message_seq": next_seq, "updated_at": at}
     if checkpoint.thread_state is not None:
@@ -126,6 +129,8 @@ async def save(
     elif isinstance(checkpoint.state, Waiting) and record.cancel_requested_at is not None:
         # The wish came too late to be heard, and at rest nobody listens: somebody has to see to it.
         await deliveries.enqueue(connection, _key_of(checkpoint))
+    elif isinstance(checkpoint.state, Waiting) and (until := checkpoint.state.until) is not None:
+        await deliveries.enqueue_at(connection, _key_of(checkpoint), until)
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)
     if checkpoint.owes_run_end:
         await run_ends.add(connection, record)
@@ -171,6 +176,22 @@ async def _send_errands(connection: Connection, checkpoint: Checkpoint) -> None:
         )
 
 
+async def _match_kept_signals(connection: Connection, checkpoint: Checkpoint) -> None:
+    """Queue a match for each opened ticket that a kept signal may answer.
+
+    The key's lock is held until commit: a signal that is sent meanwhile sees the ticket. Keys are locked in
+    one order, because other runs may open tickets for the same ones.
+    """
+    opened = [
+        (ticket.event, ticket.key) for ticket in checkpoint.opened if ticket.event is not None
+    ]
+    for wait, ticket in sorted(opened, key=lambda each: (each[0].name, each[0].key)):
+        await signals.lock_key(connection, checkpoint.tenant, wait.name, wait.key)
+        if await signals.count_kept(connection, checkpoint.tenant, wait.name, wait.key):
+            job = MatchWait(tenant=checkpoint.tenant, run_id=checkpoint.run_id, ticket=ticket)
+            await deliveries.enqueue_signal_job(connection, job)
+
+
 async def silence(connection: Connection, checkpoint: Checkpoint) -> None:
     """Nobody speaks for a run that no longer executes; last statement before the events."""
     await connection.execute(
@@ -189,13 +210,14 @@ def _key_of(checkpoint: Checkpoint) -> RunKey:
 
 
 def _waits_for_answers(checkpoint: Checkpoint) -> bool:
-    """A run whose agent isn't to be had, or that is paused, can't use an answer, and waits whether there
-    is one or not; one that has come to wait for its tasks has asked for none."""
+    """A run whose agent isn't available, that is paused or that waits for a moment can't use an answer, and
+    waits whether there is one or not. A run that waits for its tasks has asked for none."""
     state = checkpoint.state
     return isinstance(state, Waiting) and state.reason not in (
         WaitingReason.AGENT_VERSION_UNAVAILABLE,
         WaitingReason.BACKGROUND_TASKS,
         WaitingReason.MANUAL_PAUSE,
+        WaitingReason.RATE_LIMIT,
     )
 
 

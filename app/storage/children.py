@@ -11,7 +11,7 @@ from app.domain.errands import AboutChild, ChildErrand
 from app.domain.ids import RunId, Tenant
 from app.domain.runs import RunRecord, RunStatus
 from app.domain.tasks import Task
-from app.domain.tickets import Ticket, TicketKind, TicketStatus
+from app.domain.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketKind, TicketStatus
 from app.storage import child_tasks, deliveries
 from app.storage.codec import Row, run_of
 from app.storage.database import Connection
@@ -129,7 +129,7 @@ async def open_tickets_of(
         .where(
             ticket_table.c.tenant == tenant,
             ticket_table.c.run_id.in_(run_ids),
-            ticket_table.c.kind != TicketKind.CHILD.value,
+            ticket_table.c.kind.not_in(ANSWERED_BY_PROGRAMS),
             ticket_table.c.status == TicketStatus.OPEN.value,
         )
         .order_by(ticket_table.c.created_at, ticket_table.c.id)

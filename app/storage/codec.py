@@ -15,7 +15,7 @@ from app.domain.ids import (
     ThreadId,
     WorkerId,
 )
-from app.domain.json_values import compact, storable
+from app.domain.json_values import compact, is_unicode, storable
 from app.domain.messages import (
     CutShort,
     LoggedMessage,
@@ -57,17 +57,9 @@ class Row(Protocol):
 def storable_json(value: Any) -> str:
     """JSON text that Postgres can keep. The common case, nothing to replace, costs one look."""
     text = compact(value)
-    if "\\u0000" not in text and (text.isascii() or _is_unicode(text)):
+    if "\\u0000" not in text and is_unicode(text):
         return text
     return compact(storable(value))
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def parsed(value: Any) -> Any:
@@ -186,7 +178,11 @@ def _state_of(row: Row) -> RunState:
             owner = row["owner"]
             return Running(None if owner is None else WorkerId(owner))
         case RunStatus.WAITING:
-            return Waiting(WaitingReason(row["waiting_reason"]), row["waiting_message"] or "")
+            return Waiting(
+                WaitingReason(row["waiting_reason"]),
+                row["waiting_message"] or "",
+                row["waiting_until"],
+            )
         case RunStatus.DONE:
             return Done(
                 termination_from_json(parsed(row["termination"])),

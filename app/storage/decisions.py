@@ -21,6 +21,8 @@ decision_columns = (
     decisions.c.at.label("d_at"),
 )
 
+DECISION_NAMES = tuple(column.name for column in decision_columns)
+
 
 def decision_of(row: Row) -> Decision:
     action = Action(row["d_action"])
@@ -47,7 +49,7 @@ WITH given AS (
     WHERE tenant = $1 AND id = $2 AND status = 'open' AND $8 = 'decided'
 )
 INSERT INTO ticket_feed (tenant, ticket, kind, decision_id)
-SELECT tenant, id, $8, $3 FROM tickets WHERE tenant = $1 AND id = $2 AND kind <> 'child'
+SELECT tenant, id, $8, $3 FROM tickets WHERE tenant = $1 AND id = $2 AND kind NOT IN ('child', 'event')
 """
 
 

@@ -7,8 +7,10 @@ delivery's completion is written, and a later wake-up must not drown in that gap
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence.qb import (
@@ -30,7 +32,8 @@ from app.domain.errands import (
     ChildErrand,
     Errand,
 )
-from app.domain.ids import RunId, TaskId, Tenant, ThreadId
+from app.domain.ids import RunId, TaskId, Tenant, ThreadId, TicketKey
+from app.domain.signals import DeliverSignal, MatchWait, SignalJob
 from app.storage.database import Connection, raw
 from app.storage.runs import RunKey
 from app.storage.tasks import TaskKey
@@ -38,6 +41,8 @@ from app.storage.tasks import TaskKey
 ENTRYPOINT = "run"
 TASK_ENTRYPOINT = "task"
 ERRAND_ENTRYPOINT = "errand"
+SIGNAL_ENTRYPOINT = "signal"
+_DUE_AT = "due_at"
 _SETTINGS = DBSettings(db_schema="pgq")
 
 
@@ -53,10 +58,29 @@ def queue_queries(driver: Driver) -> Queries:
 
 async def enqueue(connection: Connection, key: RunKey) -> None:
     """Have some worker look at a run once this transaction commits."""
+    await _enqueue(connection, key)
+
+
+async def enqueue_at(connection: Connection, key: RunKey, at: datetime) -> None:
+    """Have some worker look at a run at that moment, by the database's clock, which also judges the claim."""
+    left = await connection.execute(_TIME_LEFT, {"at": at})
+    await _enqueue(connection, key, left.scalar_one(), {_DUE_AT: at.isoformat()})
+
+
+_TIME_LEFT = text("SELECT greatest(CAST(:at AS timestamptz) - now(), interval '0')")
+
+
+async def _enqueue(
+    connection: Connection,
+    key: RunKey,
+    after: timedelta | None = None,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     queries = queue_queries(AsyncpgDriver(await raw(connection)))
     await queries.enqueue(
         ENTRYPOINT,
-        json.dumps(asdict(key)).encode(),
+        json.dumps({**asdict(key), **more}).encode(),
+        execute_after=after,
         dedupe_key=_dedupe_key(key),
         on_conflict="skip",
     )
@@ -86,6 +110,12 @@ def delivered(payload: bytes | None) -> RunKey:
     return RunKey(
         Tenant(body["tenant"]), ThreadId(body["thread_id"]), RunId(body["run_id"]), body["attempt"]
     )
+
+
+def meant_for(payload: bytes | None) -> datetime | None:
+    """The moment that a run's delivery was put off to; None when it was due at once."""
+    due_at = json.loads(payload or b"{}").get(_DUE_AT)
+    return None if due_at is None else datetime.fromisoformat(due_at)
 
 
 async def enqueue_task(connection: Connection, key: TaskKey) -> None:
@@ -134,6 +164,27 @@ def delivered_errand(payload: bytes | None) -> Errand:
         parent_run_id=RunId(body["parent_run_id"]),
         child_run_id=RunId(body["child_run_id"]),
     )
+
+
+async def enqueue_signal_job(connection: Connection, job: SignalJob, *, after: float = 0.0) -> None:
+    """Have some process complete a signal, or match a ticket with kept ones, once this commits."""
+    queries = queue_queries(AsyncpgDriver(await raw(connection)))
+    await queries.enqueue(
+        SIGNAL_ENTRYPOINT,
+        json.dumps(asdict(job)).encode(),
+        execute_after=timedelta(seconds=after),
+    )
+
+
+def delivered_signal_job(payload: bytes | None) -> SignalJob:
+    body = json.loads(payload or b"{}")
+    if "ticket" in body:
+        return MatchWait(
+            tenant=Tenant(body["tenant"]),
+            run_id=RunId(body["run_id"]),
+            ticket=TicketKey(body["ticket"]),
+        )
+    return DeliverSignal(tenant=Tenant(body["tenant"]), id=body["id"])
 
 
 def delivered_task(payload: bytes | None) -> TaskKey:

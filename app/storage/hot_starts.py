@@ -122,7 +122,11 @@ WITH thread AS (
     SELECT t.next_message_seq AS next_seq, t.state AS thread_state FROM threads t
     WHERE t.tenant = $1 AND t.id = $2 FOR NO KEY UPDATE
 ), locked AS (
-    SELECT r.id, r.status AS was, r.owner AS lost_owner FROM runs r, thread
+    SELECT r.id, r.status AS was, r.owner AS lost_owner,
+        -- An answer that a wait has interrupted is completed before anything new is read.
+        coalesce(jsonb_typeof(r.state #> '{extensions,__runtime.partial_answer}') = 'object', false)
+            AS has_partial_answer
+    FROM runs r, thread
     WHERE r.tenant = $1 AND r.id = $3 AND r.admitted AND r.status <> 'done'
         AND (r.owner IS NULL OR NOT EXISTS (
             SELECT FROM workers w WHERE w.id = r.owner AND w.heartbeat_at > now() - $5::interval))
@@ -130,10 +134,12 @@ WITH thread AS (
         -- A paused run is claimed only to be suspended after the loss of its owner, or to be cancelled.
         AND (r.pause_requested_at IS NULL OR r.status = 'running'
             OR r.cancel_requested_at IS NOT NULL)
+        -- A run that waits for a moment resumes no earlier, unless it is to be cancelled.
+        AND (r.waiting_until IS NULL OR r.waiting_until <= now() OR r.cancel_requested_at IS NOT NULL)
     FOR NO KEY UPDATE OF r
 ), waiting AS (
     SELECT i.id, i.message, i.position FROM inputs i, locked
-    WHERE i.tenant = $1 AND i.run_id = $3 AND i.status = 'pending'
+    WHERE i.tenant = $1 AND i.run_id = $3 AND i.status = 'pending' AND NOT locked.has_partial_answer
     FOR NO KEY UPDATE OF i
 ), pending AS (
     SELECT w.id, w.message, thread.next_seq + row_number() OVER (ORDER BY w.position) - 1 AS seq
@@ -160,7 +166,7 @@ WITH thread AS (
         lost_seconds = r.lost_seconds + coalesce((
             SELECT greatest(0, extract(epoch FROM w.heartbeat_at - r.updated_at))
             FROM workers w WHERE w.id = locked.lost_owner), 0),
-        waiting_reason = NULL, waiting_message = NULL,
+        waiting_reason = NULL, waiting_message = NULL, waiting_until = NULL,
         -- A run's input is what it was started with: what comes later is in the log alone.
         input_from = coalesce(r.input_from, counted.from_seq),
         input_to = coalesce(r.input_to, counted.to_seq),

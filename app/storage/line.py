@@ -3,8 +3,7 @@
 from sqlalchemy import ColumnElement, and_, func, select, update
 
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.domain.runs import RunRecord, RunStatus
-from app.storage.codec import run_of
+from app.domain.runs import RunStatus
 from app.storage.database import Connection
 from app.storage.runs import RunKey
 from app.storage.tables import runs
@@ -73,11 +72,11 @@ async def mark_admitted(connection: Connection, key: RunKey) -> bool:
 
 async def lock_unfinished(
     connection: Connection, tenant: Tenant, thread_id: ThreadId
-) -> list[RunRecord]:
-    """The runs of a thread that haven't ended, in the order of their places; the caller holds the
-    thread's lock."""
+) -> list[RunId]:
+    """The runs of a thread that haven't ended, in the order of their places, locked until the commit; the
+    caller holds the thread's lock."""
     statement = (
-        select(runs)
+        select(runs.c.id)
         .where(
             runs.c.tenant == tenant,
             runs.c.thread_id == thread_id,
@@ -86,4 +85,4 @@ async def lock_unfinished(
         .order_by(PLACE)
         .with_for_update(key_share=True)
     )
-    return [run_of(row) for row in (await connection.execute(statement)).mappings()]
+    return [RunId(id) for id in await connection.scalars(statement)]

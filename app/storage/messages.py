@@ -9,12 +9,18 @@ from dataclasses import replace
 from sqlalchemy import cast, func, insert, select
 from sqlalchemy.dialects.postgresql import JSONPATH
 
+from app.clock import give_way
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.messages import LoggedMessage, Message, Role, Visibility
 from app.domain.runs import RunRecord
-from app.storage.codec import message_columns, message_of, parsed
+from app.domain.slices import Slice
+from app.storage.codec import Row, message_columns, message_of, parsed
 from app.storage.database import Connection, RawPool
+from app.storage.page_rows import page_rows
 from app.storage.tables import messages, rollbacks
+
+SLICE_OF_HISTORY = 250_000
+"""Bytes, roughly, that are decoded without a pause."""
 
 _HISTORY = """
 SELECT seq, message_id, role, visibility, content, tool_calls, tool_call_id, produced_by_run,
@@ -27,8 +33,23 @@ ORDER BY seq
 
 
 async def history(pool: RawPool, tenant: Tenant, thread_id: ThreadId) -> list[LoggedMessage]:
-    """The whole log as it counts, for the run that is about to continue it."""
-    return [message_of(row) for row in await pool.fetch(_HISTORY, tenant, thread_id)]
+    """The whole log as it counts, for the run that is about to continue it.
+
+    A log may be long: other tasks of the loop get their turn while it is decoded.
+    """
+    return await _decoded(await pool.fetch(_HISTORY, tenant, thread_id))
+
+
+async def _decoded(rows: Sequence[Row]) -> list[LoggedMessage]:
+    log: list[LoggedMessage] = []
+    size = 0
+    for row in rows:
+        log.append(message_of(row))
+        size += 500 + len(row["content"])
+        if size > SLICE_OF_HISTORY:
+            size = 0
+            await give_way()
+    return log
 
 
 _HISTORY_AT_END = """
@@ -46,8 +67,7 @@ async def history_at_end(
 ) -> list[LoggedMessage]:
     """The log as it counted when a run ended: without later messages, and with the run's own messages
     even if it was rolled back."""
-    rows = await pool.fetch(_HISTORY_AT_END, tenant, thread_id, run_id, log_end)
-    return [message_of(row) for row in rows]
+    return await _decoded(await pool.fetch(_HISTORY_AT_END, tenant, thread_id, run_id, log_end))
 
 
 _A_TEXT = '$[*] ? (@.type == "text" && @.text != "")'
@@ -135,7 +155,7 @@ async def page(
     visibility: Visibility | None,
     limit: int,
     with_rolled_back: bool = False,
-) -> list[LoggedMessage]:
+) -> Slice[LoggedMessage]:
     """A stretch of the log between two places, both excluded; all visibilities unless one is named."""
     statement = (
         select(messages, rollbacks.c.by_run_id)
@@ -152,9 +172,13 @@ async def page(
         statement = statement.where(messages.c.produced_by_run == run_id)
     if visibility is not None:
         statement = statement.where(messages.c.visibility == visibility.value)
-    order = messages.c.seq.desc() if descending else messages.c.seq.asc()
-    rows = await connection.execute(statement.order_by(order).limit(limit))
-    return [replace(message_of(row), rolled_back_by=row["by_run_id"]) for row in rows.mappings()]
+    return await page_rows(
+        connection, statement, _listed, by=("seq",), descending=descending, limit=limit
+    )
+
+
+def _listed(row: Row) -> LoggedMessage:
+    return replace(message_of(row), rolled_back_by=row["by_run_id"])
 
 
 _is_within = (

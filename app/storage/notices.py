@@ -6,7 +6,7 @@ from sqlalchemy import Text, literal, select
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.ids import Tenant, TicketKey
-from app.domain.tickets import NoticeKind, TicketKind
+from app.domain.tickets import ANSWERED_BY_PROGRAMS, NoticeKind
 from app.storage.database import Connection
 from app.storage.tables import ticket_feed, tickets
 
@@ -30,7 +30,7 @@ async def notice(
         .where(
             tickets.c.tenant == tenant,
             tickets.c.id.in_(keys),
-            tickets.c.kind != TicketKind.CHILD.value,
+            tickets.c.kind.not_in(ANSWERED_BY_PROGRAMS),
         )
         .order_by(tickets.c.created_at, tickets.c.id)
     )

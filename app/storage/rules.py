@@ -10,8 +10,10 @@ from app.domain.json_values import storable
 from app.domain.remembered_rules import RememberedRule, RuleScope
 from app.domain.rule_texts import parse_pattern
 from app.domain.rules import Behavior, Rule
+from app.domain.slices import Slice
 from app.storage.codec import Row
 from app.storage.database import Connection
+from app.storage.page_rows import page_rows
 from app.storage.tables import rules
 
 
@@ -84,7 +86,7 @@ async def page(
     with_revoked: bool,
     before: tuple[datetime, RuleId] | None,
     limit: int,
-) -> list[RememberedRule]:
+) -> Slice[RememberedRule]:
     """Rules of a tenant, newest first, before a place in that order."""
     statement = select(rules).where(rules.c.tenant == tenant)
     if scope is not None:
@@ -97,9 +99,9 @@ async def page(
         statement = statement.where(rules.c.revoked_at.is_(None))
     if before is not None:
         statement = statement.where(tuple_(rules.c.created_at, rules.c.id) < before)
-    statement = statement.order_by(rules.c.created_at.desc(), rules.c.id.desc()).limit(limit)
-    rows = await connection.execute(statement)
-    return [_rule_of(row) for row in rows.mappings()]
+    return await page_rows(
+        connection, statement, _rule_of, by=("created_at", "id"), descending=True, limit=limit
+    )
 
 
 async def revoke(connection: Connection, tenant: Tenant, id: RuleId, *, by: str) -> bool:

@@ -11,10 +11,12 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject, storable
 from app.domain.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
+from app.domain.slices import Slice
 from app.domain.terminations import TYPES_OF
 from app.domain.tickets import TicketKind, TicketStatus
 from app.storage.codec import run_of
 from app.storage.database import Connection, RawPool
+from app.storage.page_rows import page_rows
 from app.storage.pauses import CLAIMABLE, NOT_PAUSED
 from app.storage.tables import runs, threads, tickets, workers
 
@@ -251,8 +253,8 @@ async def orphans(
 async def unheard(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs that wait although a ticket of theirs was answered, or expired, `grace` ago; for the sweeper.
 
-    Found by their tickets, because a million runs may wait. One that waits for its agent's version, or to
-    be let go on beyond a limit, couldn't use the answer.
+    Found by their tickets, because a million runs may wait. One that waits for its agent's version, for a
+    moment, or to be let go on beyond a limit, couldn't use the answer.
     """
     mine = (tickets.c.tenant == runs.c.tenant) & (tickets.c.run_id == runs.c.id)
     about_limit = tickets.alias("about_limit")
@@ -271,7 +273,9 @@ async def unheard(connection: Connection, *, grace: float, limit: int) -> list[R
             tickets.c.applied_at.is_(None),
             tickets.c.updated_at < func.now() - timedelta(seconds=grace),
             runs.c.status == RunStatus.WAITING.value,
-            runs.c.waiting_reason != WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
+            runs.c.waiting_reason.not_in(
+                (WaitingReason.AGENT_VERSION_UNAVAILABLE.value, WaitingReason.RATE_LIMIT.value)
+            ),
             NOT_PAUSED,
             ~held,
         )
@@ -337,6 +341,21 @@ async def waiting_for_version(
     )
 
 
+async def past_rate_limit(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
+    """Runs that should have resumed `grace` ago, after a rate limit; for the sweeper."""
+    return await _keys(
+        connection,
+        select(*_key_columns)
+        .where(
+            runs.c.waiting_reason == WaitingReason.RATE_LIMIT.value,
+            runs.c.waiting_until < func.now() - timedelta(seconds=grace),
+            NOT_PAUSED,
+        )
+        .order_by(runs.c.waiting_until)
+        .limit(limit),
+    )
+
+
 _key_columns = (runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
 
 
@@ -355,7 +374,7 @@ async def page(
     *,
     before: tuple[datetime, RunId] | None,
     limit: int,
-) -> list[RunRecord]:
+) -> Slice[RunRecord]:
     """Runs, newest first, before a place in that order. Never loads a message body."""
     conditions: list[ColumnElement[bool]] = [runs.c.tenant == tenant]
     if wanted.thread_id is not None:
@@ -380,18 +399,19 @@ async def page(
         conditions.append(runs.c.metadata.contains(dict(wanted.metadata)))
     if before is not None:
         conditions.append(tuple_(runs.c.created_at, runs.c.id) < before)
-    statement = (
-        select(runs)
-        .where(*conditions)
-        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
-        .limit(limit)
+    return await page_rows(
+        connection,
+        select(runs).where(*conditions),
+        run_of,
+        by=("created_at", "id"),
+        descending=True,
+        limit=limit,
     )
-    rows = await connection.execute(statement)
-    return [run_of(row) for row in rows.mappings()]
 
 
 _STANDING = """
-SELECT r.status, r.pause_requested_at IS NULL AND (r.waiting_reason = 'manual_pause'
+SELECT r.status, r.pause_requested_at IS NULL AND (
+    r.waiting_reason IN ('manual_pause', 'rate_limit')
     OR r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
     OR r.waiting_reason <> 'agent_version_unavailable' AND EXISTS (
     SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
@@ -408,7 +428,8 @@ class Standing:
 
     status: RunStatus
     has_answer: bool
-    """A ticket was answered, a task has reported, or a pause was removed, and a worker will use that."""
+    """A worker will continue the run: a ticket was answered, a task has reported, a pause was removed, or the
+    run waits for a rate limit."""
 
     @property
     def rests(self) -> bool:

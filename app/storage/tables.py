@@ -27,6 +27,7 @@ from app.domain.decisions import Action, DecisionEffect
 from app.domain.inputs import InputStatus
 from app.domain.messages import Role, Visibility
 from app.domain.runs import RunStatus, WaitingReason
+from app.domain.signals import SignalOutcome, SignalStatus
 from app.domain.tasks import TaskStatus
 from app.domain.ticket_terms import OnExpiry
 from app.domain.tickets import NoticeKind, TicketKind, TicketStatus
@@ -160,6 +161,8 @@ runs = Table(
     Column("admitted", Boolean, nullable=False),
     Column("waiting_reason", Text),
     Column("waiting_message", Text),
+    # When a run resumes that needs nothing but time.
+    Column("waiting_until", _time),
     Column("termination", JSONB(none_as_null=True)),
     Column("final_output", Text),
     Column("root_run_id", _uuid, nullable=False),
@@ -215,6 +218,10 @@ runs = Table(
     _one_of("status", RunStatus),
     _one_of("waiting_reason", WaitingReason),
     CheckConstraint("(status = 'waiting') = (waiting_reason IS NOT NULL)", name="waiting"),
+    CheckConstraint(
+        "(waiting_until IS NOT NULL) = (waiting_reason IS NOT DISTINCT FROM 'rate_limit')",
+        name="waiting_until",
+    ),
     CheckConstraint("(status = 'done') = (termination IS NOT NULL)", name="termination"),
     CheckConstraint("(status = 'done') = (finished_at IS NOT NULL)", name="finished"),
     CheckConstraint("owner IS NULL OR status = 'running'", name="owner"),
@@ -267,6 +274,11 @@ runs = Table(
         "runs_resumed",
         "updated_at",
         postgresql_where=text("waiting_reason = 'manual_pause' AND pause_requested_at IS NULL"),
+    ),
+    Index(
+        "runs_rate_limited",
+        "waiting_until",
+        postgresql_where=text("waiting_reason = 'rate_limit'"),
     ),
     # What retention walks along, in the order in which runs have ended.
     Index("runs_finished", "finished_at", "tenant", "id", postgresql_where=text("status = 'done'")),
@@ -447,6 +459,9 @@ tickets = Table(
     Column("reason", Text),
     Column("message", Text, nullable=False),
     Column("evidence", JSONB(none_as_null=True)),
+    Column("event_name", Text),
+    Column("event_key", Text),
+    Column("event_number", Integer),
     Column("status", Text, nullable=False, server_default=text("'open'")),
     Column("decision_id", Text),
     Column("expires_at", _time),
@@ -465,6 +480,12 @@ tickets = Table(
     CheckConstraint("(status = 'decided') = (decision_id IS NOT NULL)", name="decision_id"),
     CheckConstraint("applied_at IS NULL OR status IN ('decided', 'expired')", name="applied_at"),
     _one_of("on_expiry", OnExpiry),
+    CheckConstraint(
+        "(kind = 'event') = (event_name IS NOT NULL)"
+        " AND (event_name IS NULL) = (event_key IS NULL)"
+        " AND (event_name IS NULL) = (event_number IS NULL)",
+        name="event",
+    ),
     Index(None, "tenant", "run_id"),
     Index(None, "tenant", "status", "created_at", "id"),
     # The audit, by time; and what was decided about calls like this one.
@@ -498,6 +519,14 @@ tickets = Table(
         "tickets_of_remotes",
         "created_at",
         postgresql_where=text("status = 'open' AND (evidence ->> 'remote_question') IS NOT NULL"),
+    ),
+    # What a signal answers.
+    Index(
+        "tickets_waiting_for_events",
+        "tenant",
+        "event_name",
+        "event_key",
+        postgresql_where=text("kind = 'event' AND status = 'open'"),
     ),
     Index(
         "tickets_one_open_per_name",
@@ -535,6 +564,60 @@ decisions = Table(
         unique=True,
         postgresql_where=text("effect = 'decided'"),
     ),
+)
+
+signals = Table(
+    "signals",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("payload", JSONB(none_as_null=True)),
+    Column("fingerprint", Text, nullable=False),
+    Column("sent_by", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    # What the sender was told; null until the tickets of the signal are settled.
+    Column("answer", Text),
+    Column("kept_until", _time, nullable=False),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "id"),
+    _one_of("status", SignalStatus),
+    CheckConstraint("answer IN ('kept', 'answered')", name="answer"),
+    CheckConstraint("status = 'delivering' OR answer IS NOT NULL", name="answered"),
+    # What a ticket looks through when it is opened.
+    Index(
+        "signals_kept",
+        "tenant",
+        "name",
+        "key",
+        "created_at",
+        postgresql_where=text("status = 'kept'"),
+    ),
+    Index(None, "created_at"),
+)
+
+signal_tickets = Table(
+    "signal_tickets",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("signal_id", Text, nullable=False),
+    Column("ticket", _uuid, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("thread_id", _uuid, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("problem", Text),
+    # Whether the ticket waited when the signal was sent: those are what the sender is told of.
+    Column("waited", Boolean, nullable=False),
+    PrimaryKeyConstraint("tenant", "signal_id", "ticket"),
+    ForeignKeyConstraint(
+        ["tenant", "signal_id"], ["signals.tenant", "signals.id"], ondelete="CASCADE"
+    ),
+    _one_of("outcome", SignalOutcome),
+    CheckConstraint("(outcome = 'payload_mismatch') = (problem IS NOT NULL)", name="problem"),
+    # What a ticket was offered before.
+    Index(None, "tenant", "ticket"),
 )
 
 ticket_feed = Table(

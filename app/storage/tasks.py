@@ -23,10 +23,12 @@ from app.domain.ids import (
     WorkerId,
 )
 from app.domain.json_values import storable
+from app.domain.slices import Slice
 from app.domain.tasks import NewTask, Task, TaskOutcome, TaskStatus
 from app.domain.tool_calls import Effect
 from app.storage.codec import Row, parsed
 from app.storage.database import Connection, RawPool
+from app.storage.page_rows import page_rows
 from app.storage.tables import tasks, workers
 
 
@@ -184,13 +186,14 @@ async def page(
     *,
     before: tuple[datetime, TaskId] | None,
     limit: int,
-) -> list[Task]:
+) -> Slice[Task]:
     """A run's tasks, newest first, before a place in that order."""
     statement = select(tasks).where(tasks.c.tenant == tenant, tasks.c.run_id == run_id)
     if before is not None:
         statement = statement.where(tuple_(tasks.c.created_at, tasks.c.id) < before)
-    statement = statement.order_by(tasks.c.created_at.desc(), tasks.c.id.desc()).limit(limit)
-    return [task_of(row) for row in (await connection.execute(statement)).mappings()]
+    return await page_rows(
+        connection, statement, task_of, by=("created_at", "id"), descending=True, limit=limit
+    )
 
 
 # --- for a worker ---------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ from sqlalchemy.dialects.postgresql import insert
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject
 from app.domain.remembered_rules import RuleScope
+from app.domain.slices import Slice
 from app.domain.threads import Thread
 from app.storage.codec import Row, parsed
 from app.storage.database import Connection
+from app.storage.page_rows import page_rows
 from app.storage.tables import events, rules, runs, threads
 
 
@@ -187,7 +189,7 @@ async def page(
     metadata: JsonObject,
     before: tuple[datetime, ThreadId] | None,
     limit: int,
-) -> list[Thread]:
+) -> Slice[Thread]:
     """Threads, newest first, before a place in that order."""
     statement = select(threads).where(threads.c.tenant == tenant)
     if resource_id is not None:
@@ -201,6 +203,6 @@ async def page(
         )
     if before is not None:
         statement = statement.where(tuple_(threads.c.created_at, threads.c.id) < before)
-    statement = statement.order_by(threads.c.created_at.desc(), threads.c.id.desc()).limit(limit)
-    rows = await connection.execute(statement)
-    return [_thread_of(row) for row in rows.mappings()]
+    return await page_rows(
+        connection, statement, _thread_of, by=("created_at", "id"), descending=True, limit=limit
+    )

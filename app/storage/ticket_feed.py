@@ -12,9 +12,12 @@ from sqlalchemy import func, select, text
 
 from app.domain.decisions import Decision
 from app.domain.ids import Tenant
+from app.domain.slices import Slice
 from app.domain.tickets import NoticeKind, Ticket, TicketFilter
+from app.storage.codec import Row
 from app.storage.database import Connection, Database
-from app.storage.decisions import decision_columns, decision_of
+from app.storage.decisions import DECISION_NAMES, decision_columns, decision_of
+from app.storage.page_rows import page_rows
 from app.storage.tables import decisions, ticket_feed, tickets
 from app.storage.ticket_lists import conditions
 from app.storage.tickets import ticket_of
@@ -85,7 +88,7 @@ class Notices:
     pruned_to: int
     """Up to here they have been removed."""
     is_full: bool
-    """There may be more before the head."""
+    """There are more before the head."""
 
 
 async def read_after(
@@ -102,7 +105,7 @@ async def read_after(
         row = (await connection.execute(_HEAD, {"tenant": tenant})).one_or_none()
         head, pruned_to = (0, 0) if row is None else (row.head, row.pruned_to)
         notices = await _notices(connection, tenant, after, head, wanted, limit)
-    return Notices(notices, head, pruned_to, len(notices) == limit)
+    return Notices(notices.items, head, pruned_to, notices.has_more)
 
 
 async def _number(connection: Connection, tenant: Tenant) -> None:
@@ -119,7 +122,7 @@ async def _notices(
     head: int,
     wanted: TicketFilter,
     limit: int,
-) -> tuple[Notice, ...]:
+) -> Slice[Notice]:
     its_ticket = (tickets.c.tenant == ticket_feed.c.tenant) & (tickets.c.id == ticket_feed.c.ticket)
     its_decision = (
         (decisions.c.tenant == ticket_feed.c.tenant)
@@ -144,21 +147,20 @@ async def _notices(
             ticket_feed.c.number <= head,
             *conditions(wanted),
         )
-        .order_by(ticket_feed.c.number)
-        .limit(limit)
     )
-    rows = (await connection.execute(statement)).mappings().all()
-    return tuple(
-        Notice(
-            number=row["f_number"],
-            kind=NoticeKind(row["f_kind"]),
-            at=row["f_at"],
-            ticket=ticket_of(row),
-            decision=None
-            if row["d_action"] is None
-            else decision_of({**row, "decision_id": row["f_decision_id"]}),
-        )
-        for row in rows
+    return await page_rows(
+        connection, statement, _notice_of, by=("f_number",), descending=False, limit=limit
+    )
+
+
+def _notice_of(row: Row) -> Notice:
+    decided = {**{name: row[name] for name in DECISION_NAMES}, "decision_id": row["f_decision_id"]}
+    return Notice(
+        number=row["f_number"],
+        kind=NoticeKind(row["f_kind"]),
+        at=row["f_at"],
+        ticket=ticket_of(row),
+        decision=None if row["d_action"] is None else decision_of(decided),
     )
 
 

@@ -7,8 +7,10 @@ from sqlalchemy import ColumnElement, and_, literal, or_, select, tuple_
 from app.domain.decisions import DecisionEffect
 from app.domain.ids import Tenant, TicketKey
 from app.domain.principals import Principal, Scope
-from app.domain.tickets import Ticket, TicketFilter, TicketKind, TicketStatus
+from app.domain.slices import Slice
+from app.domain.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketFilter, TicketStatus
 from app.storage.database import Connection
+from app.storage.page_rows import page_rows
 from app.storage.tables import decisions, runs, tickets
 from app.storage.tickets import ticket_of, with_winner
 
@@ -20,19 +22,22 @@ async def page(
     *,
     before: tuple[datetime, TicketKey] | None,
     limit: int,
-) -> list[Ticket]:
+) -> Slice[Ticket]:
     """The inbox: tickets of a tenant, newest first, before a place in that order."""
     statement = with_winner().where(tickets.c.tenant == tenant, *conditions(wanted))
     if before is not None:
         statement = statement.where(tuple_(tickets.c.created_at, tickets.c.id) < before)
-    statement = statement.order_by(tickets.c.created_at.desc(), tickets.c.id.desc()).limit(limit)
-    rows = await connection.execute(statement)
-    return [ticket_of(row) for row in rows.mappings()]
+    return await page_rows(
+        connection, statement, ticket_of, by=("created_at", "id"), descending=True, limit=limit
+    )
 
 
 def conditions(wanted: TicketFilter) -> list[ColumnElement[bool]]:
-    # What a child run answers isn't for people.
-    found: list[ColumnElement[bool]] = [tickets.c.kind != TicketKind.CHILD.value]
+    found: list[ColumnElement[bool]] = [
+        tickets.c.kind.not_in(ANSWERED_BY_PROGRAMS)
+        if wanted.kind is None
+        else tickets.c.kind == wanted.kind.value
+    ]
     if wanted.status is not None:
         found.append(tickets.c.status == wanted.status.value)
     if wanted.agent_id is not None:
@@ -78,19 +83,15 @@ def _decidable_by(principal: Principal) -> ColumnElement[bool]:
 
 async def decided_alike(
     connection: Connection, tenant: Tenant, like: Ticket, limit: int
-) -> list[Ticket]:
+) -> Slice[Ticket]:
     """What was decided about calls of the same tool by the same agent, newest first."""
-    statement = (
-        with_winner()
-        .where(
-            tickets.c.tenant == tenant,
-            tickets.c.agent_id == like.agent_id,
-            tickets.c.tool_name == like.tool_name,
-            tickets.c.id != like.key,
-            tickets.c.status.in_((TicketStatus.DECIDED.value, TicketStatus.EXPIRED.value)),
-        )
-        .order_by(tickets.c.created_at.desc())
-        .limit(limit)
+    statement = with_winner().where(
+        tickets.c.tenant == tenant,
+        tickets.c.agent_id == like.agent_id,
+        tickets.c.tool_name == like.tool_name,
+        tickets.c.id != like.key,
+        tickets.c.status.in_((TicketStatus.DECIDED.value, TicketStatus.EXPIRED.value)),
     )
-    rows = await connection.execute(statement)
-    return [ticket_of(row) for row in rows.mappings()]
+    return await page_rows(
+        connection, statement, ticket_of, by=("created_at", "id"), descending=True, limit=limit
+    )

@@ -7,14 +7,33 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Interval, Select, bindparam, func, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Interval,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    literal,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.decisions import Action
 from app.domain.ids import AgentId, CallId, RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import storable
+from app.domain.signals import EventWait
 from app.domain.ticket_terms import OnExpiry, TicketTerms, approvers_from_json, approvers_to_json
-from app.domain.tickets import NoticeKind, Ticket, TicketKind, TicketStatus
+from app.domain.tickets import (
+    ANSWERED_BY_PROGRAMS,
+    NoticeKind,
+    Ticket,
+    TicketKind,
+    TicketStatus,
+)
 from app.domain.tool_calls import ResumeMode
 from app.storage.codec import Row
 from app.storage.database import Connection
@@ -62,6 +81,9 @@ def ticket_of(row: Row) -> Ticket:
             approvers=None if row["approvers"] is None else approvers_from_json(row["approvers"]),
         ),
         expires_at=row["expires_at"],
+        event=None
+        if row["event_name"] is None
+        else EventWait(name=row["event_name"], key=row["event_key"], number=row["event_number"]),
     )
 
 
@@ -98,7 +120,8 @@ async def open_all(connection: Connection, tenant: Tenant, opened: Sequence[Tick
                 "message": storable(ticket.message),
                 "evidence": storable(ticket.evidence),
                 "status": ticket.status.value,
-                **_terms_columns(ticket.terms),
+                **_event_columns(ticket.event),
+                **_terms_columns(ticket.terms, reminds=ticket.kind not in ANSWERED_BY_PROGRAMS),
                 "created_at": ticket.created_at,
                 "updated_at": ticket.updated_at,
             }
@@ -108,13 +131,21 @@ async def open_all(connection: Connection, tenant: Tenant, opened: Sequence[Tick
     await notice(connection, tenant, [ticket.key for ticket in opened], NoticeKind.OPENED)
 
 
-def _terms_columns(terms: TicketTerms) -> dict[str, Any]:
+def _event_columns(event: EventWait | None) -> dict[str, Any]:
+    return {
+        "event_name": None if event is None else event.name,
+        "event_key": None if event is None else event.key,
+        "event_number": None if event is None else event.number,
+    }
+
+
+def _terms_columns(terms: TicketTerms, *, reminds: bool) -> dict[str, Any]:
     lasts = terms.expires_in
     return {
         "approvers": None if terms.approvers is None else approvers_to_json(terms.approvers),
         "on_expiry": None if lasts is None else terms.on_expiry.value,
         "lasts": None if lasts is None else timedelta(seconds=lasts),
-        "half": None if lasts is None else timedelta(seconds=lasts / 2),
+        "half": None if lasts is None or not reminds else timedelta(seconds=lasts / 2),
     }
 
 
@@ -152,6 +183,24 @@ async def open_of_runs(
         ticket = ticket_of(row)
         found.setdefault(ticket.run_id, []).append(ticket)
     return found
+
+
+async def bytes_of_open(
+    connection: Connection, tenant: Tenant, run_ids: Sequence[RunId]
+) -> dict[RunId, int]:
+    """How large the open tickets of each run are that has any, as text."""
+    whole_row = cast(literal_column("tickets"), Text)
+    statement = (
+        select(tickets.c.run_id, func.sum(func.octet_length(whole_row)).label("bytes"))
+        .where(
+            tickets.c.tenant == tenant,
+            tickets.c.run_id.in_(run_ids),
+            tickets.c.status == TicketStatus.OPEN.value,
+        )
+        .group_by(tickets.c.run_id)
+    )
+    rows = await connection.execute(statement)
+    return {RunId(row.run_id): row.bytes for row in rows}
 
 
 async def get(connection: Connection, tenant: Tenant, key: TicketKey) -> Ticket | None:
@@ -200,7 +249,7 @@ async def _void(connection: Connection, *which: ColumnElement[bool]) -> None:
         insert(ticket_feed).from_select(
             ["tenant", "ticket", "kind"],
             select(void.c.tenant, void.c.id, literal(NoticeKind.VOID.value)).where(
-                void.c.kind != TicketKind.CHILD.value
+                void.c.kind.not_in(ANSWERED_BY_PROGRAMS)
             ),
         )
     )

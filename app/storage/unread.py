@@ -5,16 +5,20 @@ Whoever changes something holds the thread's lock, as does every run that takes 
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import delete, select, tuple_, update
+from sqlalchemy import Select, Text, cast, delete, func, select, tuple_, update
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from app.domain.ids import InputId, RunId, Tenant, ThreadId
 from app.domain.inputs import Input, InputStatus
 from app.domain.json_values import storable
 from app.domain.messages import Visibility, message_to_json
+from app.domain.slices import Slice
 from app.storage.codec import Row, queued_message_of
 from app.storage.database import Connection
 from app.storage.line import PLACE
+from app.storage.page_rows import page_rows
 from app.storage.tables import inputs
 from app.storage.tables import runs as run_table
 
@@ -41,7 +45,7 @@ async def page(
     *,
     after: tuple[datetime, InputId] | None,
     limit: int,
-) -> list[Input]:
+) -> Slice[Input]:
     """What clients have sent to a thread and waits no more, oldest first, behind a place in that order."""
     statement = select(inputs).where(
         inputs.c.tenant == tenant,
@@ -51,39 +55,54 @@ async def page(
     )
     if after is not None:
         statement = statement.where(tuple_(inputs.c.created_at, inputs.c.id) > after)
-    statement = statement.order_by(inputs.c.created_at, inputs.c.id).limit(limit)
-    return [_input_of(row) for row in (await connection.execute(statement)).mappings()]
+    return await page_rows(
+        connection, statement, _input_of, by=("created_at", "id"), descending=False, limit=limit
+    )
 
 
-async def waiting(
+async def waiting(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> list[Input]:
+    """All that `waiting_page` lists, each message without its content, which may be large."""
+    without_content = func.jsonb_set(
+        inputs.c.message, cast(["content"], ARRAY(Text)), cast([], JSONB), type_=JSONB
+    )
+    others = [column for column in inputs.c if column.name != "message"]
+    statement = _waiting(tenant, thread_id, *others, without_content.label("message"))
+    rows = await connection.execute(statement.order_by(PLACE, inputs.c.position))
+    return [_placed(row) for row in rows.mappings()]
+
+
+async def waiting_page(
     connection: Connection,
     tenant: Tenant,
     thread_id: ThreadId,
     *,
-    after: tuple[int, int] = (0, 0),
-    limit: int | None = None,
-) -> list[Input]:
+    after: tuple[int, int],
+    limit: int,
+) -> Slice[Input]:
     """What clients have sent to a thread and no run has taken, in the order in which it will be read:
     by the places of the runs, and for each run by its own positions."""
-    place = PLACE.label("place")
-    statement = (
-        select(inputs, place)
-        .join(
-            run_table,
-            (run_table.c.tenant == inputs.c.tenant) & (run_table.c.id == inputs.c.run_id),
-        )
+    statement = _waiting(tenant, thread_id, inputs).where(tuple_(PLACE, inputs.c.position) > after)
+    return await page_rows(
+        connection, statement, _placed, by=("place", "position"), descending=False, limit=limit
+    )
+
+
+def _waiting(tenant: Tenant, thread_id: ThreadId, *columns: Any) -> Select[Any]:
+    its_run = (run_table.c.tenant == inputs.c.tenant) & (run_table.c.id == inputs.c.run_id)
+    return (
+        select(*columns, PLACE.label("place"))
+        .join_from(inputs, run_table, its_run)
         .where(
             inputs.c.tenant == tenant,
             inputs.c.thread_id == thread_id,
             inputs.c.status == InputStatus.PENDING.value,
             _is_from_outside,
-            tuple_(PLACE, inputs.c.position) > after,
         )
-        .order_by(place, inputs.c.position)
-        .limit(limit)
     )
-    rows = await connection.execute(statement)
-    return [replace(_input_of(row), place=row["place"]) for row in rows.mappings()]
+
+
+def _placed(row: Row) -> Input:
+    return replace(_input_of(row), place=row["place"])
 
 
 async def move(connection: Connection, tenant: Tenant, moved: Input) -> None:

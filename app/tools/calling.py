@@ -8,9 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from app.domain.errors import EventWaitInvalid
 from app.domain.events import AgentEvent
-from app.runtime.ports import ToolContext
+from app.domain.json_values import Json, JsonObject
+from app.runtime.ports import Events, ToolContext
 from app.tools.pacing import Room, ThreadVoice, paced
+from app.tools.schema_subset import problem_of_schema
 from app.tools.threads import ToolThreads
 
 _threads = ToolThreads(limit=32)
@@ -46,7 +49,23 @@ def heard_until_over(context: ToolContext) -> ToolContext:
         else:
             from_threads.say(event)
 
-    return replace(context, say=say, over=over)
+    events = None if context.events is None else _CheckedEvents(context.events)
+    return replace(context, say=say, over=over, events=events)
+
+
+class _CheckedEvents:
+    """Refuses a schema that no payload could be checked against, before anything waits for it."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+
+    async def receive(
+        self, name: str, key: str, schema: JsonObject | None, timeout: float | None
+    ) -> Json:
+        problem = None if schema is None else problem_of_schema(schema)
+        if problem is not None:
+            raise EventWaitInvalid(f"schema of the event {name!r}: {problem}")
+        return await self._events.receive(name, key, schema, timeout)
 
 
 def is_being_cancelled() -> bool:

@@ -16,8 +16,8 @@ from app.domain.json_values import Json, JsonObject
 from app.domain.tool_calls import ToolDescriptor, ToolResult
 from app.runtime.agent import Agents, Found, ResolvedAgent
 from app.runtime.ports import ToolContext
-from app.tools.schema_work import problem_of_size, problem_of_work
-from app.tools.schemas import Validator, build_validator
+from app.tools.schema_subset import problem_of_schema, subset_validator
+from app.tools.schemas import Validator
 
 MOST_FRONTEND_TOOLS = 64
 IN_REQUEST = "frontend_tools"
@@ -33,10 +33,14 @@ class FrontendTool:
 
     @cached_property
     def _validator(self) -> Validator:
-        return build_validator(self.descriptor.parameters)
+        return subset_validator(self.descriptor.parameters)
 
     def invalid_arguments(self, arguments: Json) -> str | None:
-        return self._validator.problem({} if arguments is None else arguments)
+        try:
+            return self._validator.problem({} if arguments is None else arguments)
+        except ConfigurationError as error:
+            # A run that was started by an earlier release may have any schema.
+            return f"the client's description of this tool is no use: {error}"
 
     async def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         # The gate stops every call before it gets here.
@@ -72,13 +76,7 @@ def problem_of_parameters(parameters: JsonObject) -> str | None:
     """Why a client's schema can't be used, if it can't."""
     if parameters.get("type", "object") != "object":
         return 'must describe an object: "type": "object"'
-    if (problem := problem_of_size(parameters)) is not None:
-        return problem
-    try:
-        build_validator(parameters)
-    except ConfigurationError as error:
-        return str(error)
-    return problem_of_work(parameters)
+    return problem_of_schema(parameters)
 
 
 def _tool(offered: JsonObject) -> FrontendTool:

@@ -7,8 +7,9 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from app.domain.errors import ConfigurationError
-from app.domain.json_values import Json, JsonObject, as_object, compact, storable
+from app.domain.json_values import Json, JsonObject, as_object, compact, storable, storable_text
 from app.domain.tool_calls import ResultStatus, SuspensionRequest, ToolDescriptor, ToolResult
+from app.tools.beginnings import Beginning
 from app.tools.bounds import MAX_ERROR_CHARACTERS, cut_to_bytes, shortened
 from app.tools.schemas import build_validator
 
@@ -62,8 +63,13 @@ def _as_it_is(descriptor: ToolDescriptor, result: ToolResult, max_bytes: int) ->
 
 def _json_within(max_bytes: int, value: Any) -> Json:
     """The value as JSON; of one that is too large, the beginning of its text."""
+    beginning = Beginning(max_bytes)
+    data = to_jsonable_python(beginning.of(value), inf_nan_mode="null")
+    if not beginning.is_whole:
+        text = data if isinstance(data, str) else compact(data)
+        return cut_to_bytes(storable_text(text), max_bytes, is_whole=False)
     # Made storable here already, so that the model reads now what it would read from the log later.
-    data = storable(to_jsonable_python(value, inf_nan_mode="null"))
+    data = storable(data)
     if isinstance(data, str):
         return cut_to_bytes(data, max_bytes)
     text = compact(data)

@@ -1,6 +1,6 @@
 """JSON Schemas that were written elsewhere: compiled once, without ever touching the network."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -10,49 +10,79 @@ from jsonschema_rs import ValidationErrorKind
 
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json, JsonObject
-from app.tools import patterns
 from app.tools.bounds import MAX_COMPLAINT_CHARACTERS, shortened
-from app.tools.value_work import MOST_TELLING, ValueWork
+from app.tools.value_size import TooLarge, ValueSize, size_of
 
-_MAX_DEPTH = 100
+MAX_WORK = 4_000_000
+"""Parts of a schema that are compared with parts of a value: up to 20 nanoseconds each."""
+_MAX_WORK_FOR_ALL_PROBLEMS = 40_000
+"""The library makes all problems before it hands out the first: each has a copy of what it is about."""
+_MAX_WORK_FOR_ONE_PROBLEM = 1_000_000
+_PATTERN_WORK = 20
+"""Of one pattern, for each character of a value."""
 _MAX_PROBLEMS = 3
 _MAX_PART = 60
 _MAX_REASON = 200
+_BACKTRACKING = jsonschema_rs.FancyRegexOptions(backtrack_limit=5_000)
+"""For look-around and back-references in patterns of a user's own tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validator:
     compiled: jsonschema_rs.Validator
-    work: ValueWork
+    schema_values: int
+    """Values of the schema that one part of a value may have to be compared with."""
+    patterns: int = 0
+    is_trusted: bool = True
+    """Written by the users themselves: only the value is bounded."""
 
     def problem(self, value: Json) -> str | None:
         """What is wrong with a value and where, in a short sentence; None when it fits."""
-        if _is_deeper_than(_MAX_DEPTH, value):
-            # The validator recurses natively: far deeper values would overflow its stack.
-            return f"nested deeper than {_MAX_DEPTH} levels"
-        cost = self.work.of(value)
-        if cost.is_too_much:
-            return "too large for its schema: checking it would take too long. Send less at a time"
         try:
+            work = self._work(size_of(value))
             if self.compiled.is_valid(value):
                 return None
-            if cost.telling > MOST_TELLING:
+            if work > _MAX_WORK_FOR_ONE_PROBLEM:
                 return (
                     "it doesn't fit its schema, and is too large to say where. Send less at a time"
                 )
-            # All of its errors are made before the first is handed out.
-            errors = list(islice(self.compiled.iter_errors(value), _MAX_PROBLEMS))
+            return shortened("; ".join(self._sentences(value, work)), MAX_COMPLAINT_CHARACTERS)
+        except TooLarge as error:
+            return str(error)
         except ValueError as error:
             return f"not a JSON value: {shortened(str(error), _MAX_PART)}"
-        return shortened("; ".join(_sentence(error) for error in errors), MAX_COMPLAINT_CHARACTERS)
+
+    def _work(self, size: ValueSize) -> int:
+        work = size.weight * self.schema_values + size.characters * self.patterns * _PATTERN_WORK
+        if work > MAX_WORK and not self.is_trusted:
+            raise TooLarge("too large for its schema. Send less at a time")
+        return work
+
+    def _sentences(self, value: Json, work: int) -> list[str]:
+        if work <= _MAX_WORK_FOR_ALL_PROBLEMS:
+            errors = islice(self.compiled.iter_errors(value), _MAX_PROBLEMS)
+            return [_sentence(error) for error in errors]
+        try:
+            self.compiled.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return [_sentence(error)]
+        return []
 
 
 def build_validator(schema: JsonObject) -> Validator:
+    """Compile a schema that users have written for their own tools. Raises ConfigurationError."""
+    return Validator(compile_schema(schema, _BACKTRACKING), _values_in(schema))
+
+
+def compile_schema(
+    schema: JsonObject,
+    pattern_options: jsonschema_rs.FancyRegexOptions | jsonschema_rs.RegexOptions,
+) -> jsonschema_rs.Validator:
     """Compile a schema. One that isn't valid or points outside of itself is a ConfigurationError."""
     try:
         # `mask` keeps the values, which may be huge or secret, out of the messages.
-        compiled = jsonschema_rs.validator_for(
-            dict(schema), mask="the value", offline=True, pattern_options=patterns.OPTIONS
+        return jsonschema_rs.validator_for(
+            dict(schema), mask="the value", offline=True, pattern_options=pattern_options
         )
     except jsonschema_rs.ValidationError as error:
         if isinstance(error.kind, ValidationErrorKind.Referencing):
@@ -66,7 +96,19 @@ def build_validator(schema: JsonObject) -> Validator:
         raise ConfigurationError(
             f"the JSON Schema isn't valid: {shortened(str(error), _MAX_REASON)}"
         ) from error
-    return Validator(compiled, ValueWork(schema))
+
+
+def _values_in(schema: JsonObject) -> int:
+    count, pending = 0, [schema]
+    while pending:
+        part: Any = pending.pop()
+        count += 1
+        if isinstance(part, Mapping):
+            count += len(part)
+            pending += part.values()
+        elif isinstance(part, list):
+            pending += part
+    return count
 
 
 def located(path: Iterable[str | int], complaint: str) -> str:
@@ -93,17 +135,3 @@ def _reason(error: jsonschema_rs.ValidationError) -> str:
         if failures:
             return ", and ".join(located(f.instance_path[depth:], _reason(f)) for f in failures)
     return shortened(error.message, _MAX_REASON)
-
-
-def _is_deeper_than(limit: int, value: Any) -> bool:
-    level = [value]
-    for _ in range(limit):
-        children = (
-            item.values() if isinstance(item, dict) else item
-            for item in level
-            if isinstance(item, dict | list)
-        )
-        level = [child for each in children for child in each if isinstance(child, dict | list)]
-        if not level:
-            return False
-    return True

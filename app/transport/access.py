@@ -125,6 +125,7 @@ def _authorized(request: Request) -> Principal:
 
 MayRead = Annotated[Principal, Depends(RequireScope(Scope.RUNS_READ))]
 MayWrite = Annotated[Principal, Depends(RequireScope(Scope.RUNS_WRITE))]
+MaySignal = Annotated[Principal, Depends(RequireScope(Scope.SIGNALS_WRITE))]
 MayDecide = Annotated[Principal, Depends(RequireScope(Scope.DECISIONS_WRITE))]
 MayFollowRun = Annotated[Principal, Depends(RequireStream(id_in_path="run_id"))]
 MayFollowThread = Annotated[Principal, Depends(RequireStream(id_in_path="thread_id"))]

@@ -62,6 +62,7 @@ _CODES_OF_THE_FRAMEWORK = {
     405: ("method_not_allowed", "This address doesn't take this method."),
 }
 _MOST_ERRORS = 20
+_MAX_INSTANCE_LENGTH = 500
 _BUSY = frozenset({Reason.BUSY, Reason.TOO_MANY_CONNECTIONS})
 _LASTING = frozenset({Reason.READ_ONLY, Reason.DISK_FULL, Reason.OUT_OF_RESOURCES})
 _DOES_NOT_ANSWER = "The database doesn't answer. Try again in a moment."
@@ -91,7 +92,7 @@ def problem(
         "title": _TITLES.get(status, "Error"),
         "status": status,
         "detail": detail,
-        "instance": quote(request.url.path, safe="/:"),
+        "instance": quote(request.url.path[:_MAX_INSTANCE_LENGTH], safe="/:"),
         "code": code,
         "trace_id": trace_id,
         "retryable": status in _RETRYABLE,
@@ -118,11 +119,16 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _broken)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, errors.Refusal)
+def refusal(request: Request, error: errors.Refusal) -> Response:
+    """The problem that a refusal is answered with."""
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return problem(request, status, error.code, error.detail, error.facts, headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.Refusal)
+    return refusal(request, error)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -143,7 +149,9 @@ async def _invalid(request: Request, error: Exception) -> Response:
         for one in found[:_MOST_ERRORS]
     ]
     detail = "; ".join(f"{place['at']}: {place['problem']}" for place in places[:3])
-    return problem(request, 422, "invalid_request", detail, {"errors": places})
+    is_schema = all(one["type"] == "schema_unsupported" for one in found)
+    code = "schema_unsupported" if is_schema else "invalid_request"
+    return problem(request, 422, code, detail, {"errors": places})
 
 
 def _sentence(error: Mapping[str, Any]) -> str:

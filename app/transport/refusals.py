@@ -16,6 +16,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "message_too_large": (413, "a message is too large"),
     "unsupported_media_type": (415, "the body isn't declared to be plain JSON"),
     "invalid_request": (422, "a field or parameter is wrong, missing or unknown"),
+    "schema_unsupported": (422, "a JSON Schema outside of the subset that clients may send"),
     "idempotency_key_unsupported": (422, "an Idempotency-Key, where none is kept"),
     # --- who asks ---
     "unauthenticated": (401, "no key, or none that is known"),
@@ -62,7 +63,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "input_retracted": (409, "the message was taken back"),
     "cursor_expired": (410, "the cursor can't be continued; `snapshot` says where to look"),
     "revision_mismatch": (412, "it was changed meanwhile"),
-    "queue_full": (429, "too much waits for the thread or the run"),
+    "queue_full": (429, "too much waits for the thread, the run or the event"),
     # --- decisions ---
     "ticket_already_decided": (409, "another answer came first; `winner` is it"),
     "ticket_expired": (410, "the ticket has expired"),
@@ -79,6 +80,9 @@ CODES: Mapping[str, tuple[int, str]] = {
     "arguments_invalid": (422, "the tool can't take the edited arguments"),
     "response_schema_violation": (422, "the result isn't what was asked for"),
     "remember_not_allowed": (422, "this answer can't be remembered"),
+    # --- signals ---
+    "signal_id_conflict": (409, "another signal was sent under this id"),
+    "signal_payload_mismatch": (422, "no ticket that waits for the event takes this payload"),
     # --- on our side ---
     "draining": (503, "this server is stopping; another one takes the request"),
     "overloaded": (503, "more is asked at once than the database takes; try again in a moment"),

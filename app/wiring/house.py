@@ -13,6 +13,7 @@ from app.backends.registry import Backends
 from app.clock import SystemClock, new_id
 from app.control.desk import Desk, Limits
 from app.control.errands import run_errand
+from app.control.signals import run_signal_job
 from app.dispatch.bench import Workbench
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.deafness import Deafness
@@ -27,6 +28,7 @@ from app.dispatch.task_execution import TaskBench
 from app.dispatch.tasks import TaskWorker
 from app.dispatch.worker import Worker
 from app.domain.ids import RunId, Tenant, WorkerId
+from app.domain.rate_limits import RateLimitPolicy
 from app.events.hub import Hub
 from app.events.outgoing import Outgoing, Publisher
 from app.events.relay import Hint, Relay, Topic
@@ -126,7 +128,9 @@ async def _furnish(
         clock=clock,
         roster=roster,
         limits=Limits(
-            queue_per_thread=settings.max_queue_per_thread, message_bytes=settings.max_message_bytes
+            queue_per_thread=settings.max_queue_per_thread,
+            message_bytes=settings.max_message_bytes,
+            signal_seconds=settings.signal_retention,
         ),
         announce_cancel=announce_cancel,
         heartbeat_timeout=settings.heartbeat_timeout,
@@ -141,6 +145,9 @@ async def _furnish(
         clock=clock,
         backends=backends,
         redact=redact,
+        rate_limits=RateLimitPolicy(
+            suspend_after=settings.rate_limit_suspend_after, max_wait=settings.rate_limit_max_wait
+        ),
     )
     task_bench = TaskBench(database=database, outgoing=outgoing, roster=roster, redact=redact)
     worker, tasks = _workers(settings, me, bench, task_bench)
@@ -252,6 +259,7 @@ def _queue(settings: Settings, desk: Desk, worker: Worker, tasks: TaskWorker) ->
         handle,
         tasks.handle,
         partial(run_errand, desk),
+        partial(run_signal_job, desk),
         poll=settings.queue_poll,
         lost_after=settings.heartbeat_timeout,
     )
@@ -266,4 +274,5 @@ def _ages(settings: Settings) -> Ages:
         notices=settings.notice_retention,
         queue_log=settings.queue_log_retention,
         answers=settings.idempotency_retention,
+        signals=settings.signal_retention,
     )

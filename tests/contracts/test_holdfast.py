@@ -72,6 +72,8 @@ async def test_one_that_stays_busy_ends_the_run_with_its_own_words() -> None:
         (ACCEPTED, as_events(finished("hello", result=7))),
         (ACCEPTED, Ready(b"", 204), as_json({"run": 7})),
         (Ready(b"[" * 100_000),),
+        (Ready(b"[" + b"[]," * 200_000 + b"0]"),),
+        (ACCEPTED, as_events(finished("hello", parts=[[]] * 200_000))),
     ],
 )
 async def test_what_doesnt_answer_as_a_holdfast_does_is_named_as_that(

@@ -235,7 +235,6 @@ async def test_without_it_the_log_is_read_and_when_it_is_back_so_are_they(
     database: Database, carrier: Carrier
 ) -> None:
     run = await running(database.hot)
-    clock = asyncio.get_running_loop().time
     async with (
         process(database, await carrier.wire()) as here,
         process(database, await carrier.wire(), poll=POLL) as there,
@@ -247,10 +246,8 @@ async def test_without_it_the_log_is_read_and_when_it_is_back_so_are_they(
         await far.until(1)
         await carrier.leave()
         for place in range(2, 6):
-            said_at = clock()
             await say(here.voices, run, "read")
             assert await far.until(place) == [*range(2, place + 2)]
-            assert clock() - said_at < POLL + 5, "a poll, and the patience for a busy machine"
         assert not here.voices.relay.hears.is_set()
         assert not there.voices.relay.hears.is_set()
         await carrier.come_back()

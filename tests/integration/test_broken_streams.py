@@ -2,14 +2,15 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from app.domain.inference import RetryPolicy
 from app.domain.messages import CutShort
-from app.domain.runs import Done
-from app.domain.terminations import Failed, NaturalEnd
+from app.domain.runs import Done, Waiting, WaitingReason
+from app.domain.terminations import NaturalEnd
 from app.llm.catalog import ModelCatalog
 from app.llm.specs import ModelSpec
 from tests.support.fake_answers import WORD
@@ -99,17 +100,18 @@ async def test_a_refusal_is_asked_again(
     assert provider.stats().requests == before + 2
 
 
-async def test_a_refusal_that_stays_fails_the_run(
+async def test_a_refusal_with_a_date_suspends_the_run_until_then(
     database_url: str, provider: FakeProvider
 ) -> None:
     before = provider.stats().requests
     async with house_with(database_url, provider) as house:
         run = await house.start("CHAOS 429-date")
         await run.finished()
-        state = (await run.now()).state
-    assert isinstance(state, Done)
-    assert isinstance(state.termination, Failed)
-    assert state.termination.code == "rate_limited"
+        record = await run.now()
+    assert isinstance(record.state, Waiting)
+    assert record.state.reason is WaitingReason.RATE_LIMIT
+    assert record.state.until is not None
+    assert record.state.until > record.updated_at + timedelta(seconds=3500)
     assert provider.stats().requests == before + 1
 
 

@@ -9,6 +9,7 @@ from app.clock import new_id
 from app.dispatch.queue import DeliveryQueue, Handled
 from app.domain.errands import AboutChild, Asked, ChildErrand, Errand, Later
 from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.signals import SignalJob
 from app.storage import deliveries
 from app.storage.database import Database
 from app.storage.runs import RunKey
@@ -137,6 +138,15 @@ def taking(
         had.put_nowait((delivered, asked))
         return None if asked.is_late else Later(0.1)
 
+    async def handle_signal_job(job: SignalJob) -> None:
+        had.put_nowait(job)
+
     return DeliveryQueue(
-        database, handle, handle_task, handle_errand, poll=0.1, lost_after=lost_after
+        database,
+        handle,
+        handle_task,
+        handle_errand,
+        handle_signal_job,
+        poll=0.1,
+        lost_after=lost_after,
     )

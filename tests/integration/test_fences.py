@@ -267,6 +267,7 @@ UNFENCED: Mapping[str, str] = {
             "runs.may_sweep",
             "runs.orphans",
             "runs.resumed",
+            "runs.past_rate_limit",
             "runs.unheard",
             "runs.unread",
             "runs.waiting_for_version",

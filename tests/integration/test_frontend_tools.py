@@ -33,28 +33,19 @@ PICK = {
     },
 }
 
-DIG = {
+WIDE = {
     "name": "pick_color",
     "description": "",
     "parameters": {
         "type": "object",
-        "$ref": "#/$defs/a",
-        "$defs": {
-            "a": {
-                "properties": {"x": {"$ref": "#/$defs/a"}},
-                "allOf": [{"properties": {"x": {"$ref": "#/$defs/a"}}}] * 2,
-            }
-        },
+        "properties": {"x": {"type": "array", "items": {"allOf": [{"type": "integer"}] * 1000}}},
     },
 }
-"""Checking an argument takes three times as long for each level that it has."""
+"""Each number of an argument is compared with a thousand schemas."""
 
 
-def dug(levels: int) -> dict[str, Any]:
-    value: dict[str, Any] = {}
-    for _ in range(levels):
-        value = {"x": value}
-    return value
+def numbers(count: int) -> dict[str, Any]:
+    return {"x": [1] * count}
 
 
 def pick(id: str, **arguments: Any) -> Call:
@@ -115,14 +106,14 @@ async def test_arguments_that_break_the_clients_schema_are_an_error(
 async def test_arguments_that_would_take_for_ever_to_check_are_an_error(database_url: str) -> None:
     asks = about("c2", Suspend(SuspensionRequest("May it?", suspension_id="may")))
     hooks = Hooks({Phase.TOOL_GATE: lambda view: () if view.was_approved else asks(view)})
-    script = in_order(turn(pick("c1", **dug(60))), turn(pick("c2", **dug(1))))
+    script = in_order(turn(pick("c1", **numbers(20_000))), turn(pick("c2", **numbers(1))))
     async with replica(database_url, an_agent(plugins=[hooks.plugin]), script) as house:
-        run = await house.start(frontend_tools=[DIG])
+        run = await house.start(frontend_tools=[WIDE])
         await run.finished()
         told, *_ = await results(run)
-        assert told.startswith("Invalid arguments: too large for its schema: ")
+        assert told.startswith("Invalid arguments: too large for its schema. ")
         with pytest.raises(Invalid) as refused:
-            await run.decide("may", "edit", arguments=dug(60))
+            await run.decide("may", "edit", arguments=numbers(20_000))
         assert refused.value.code == "arguments_invalid"
         assert "Send less at a time" in str(refused.value)
 
@@ -211,17 +202,17 @@ async def test_a_name_of_the_agents_own_is_taken(database_url: str) -> None:
         ([{**PICK, "parameters": {"type": "object", "properties": 5}}], "isn't valid"),
         (
             [{**PICK, "parameters": {"type": "object", "$ref": "https://example.org/schema"}}],
-            "nothing is fetched",
+            '$ref has to refer to \\"#/$defs/',
         ),
         ([{**PICK, "command": "rm"}], "command"),
         ([{**PICK, "name": f"t{number}"} for number in range(65)], "64"),
         (["pick_color"], "frontend_tools"),
         (
             [
-                {"name": f"t{number}", "parameters": {"pattern": f"(?={number})"}}
-                for number in range(10)
+                {"name": f"t{number}", "parameters": {"enum": list(range(4_000))}}
+                for number in range(3)
             ],
-            "patterns that are large or look around",
+            "more than 10000 values",
         ),
         ([{**PICK, "name": "add"}], "frontend_tool_taken"),
     ],
@@ -233,6 +224,19 @@ async def test_tools_that_cannot_be_offered_are_refused(
     answer = await client.http.post("/v1/runs", json=body)
     assert answer.status_code == 422
     assert problem in answer.text
+
+
+async def test_a_schema_outside_of_the_subset_has_a_code_of_its_own(client: Client) -> None:
+    """Beside another mistake, the request is what is wrong."""
+    parameters = {"type": "object", "properties": {"a": {"pattern": "(?=a)"}}}
+    body = start_body("quick", "hello", frontend_tools=[{**PICK, "parameters": parameters}])
+    refused = (await client.http.post("/v1/runs", json=body)).json()
+    assert refused["code"] == "schema_unsupported"
+    [place] = refused["errors"]
+    assert place["at"] == "body.frontend_tools.0.parameters"
+    assert "properties.a.pattern" in place["problem"]
+    refused = (await client.http.post("/v1/runs", json={**body, "unknown": 1})).json()
+    assert refused["code"] == "invalid_request"
 
 
 async def test_a_client_carries_out_its_tool_over_http(client: Client) -> None:

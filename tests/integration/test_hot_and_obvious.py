@@ -4,15 +4,18 @@ import json
 import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import Checkpoint
 from app.domain.control_events import RunCreated
 from app.domain.events import RunStart, StepEnd
 from app.domain.ids import InputId, RunId, Tenant, ThreadId, WorkerId
+from app.domain.rate_limits import PARTIAL_ANSWER, PartialAnswer, partial_to_json
 from app.domain.runs import NewRun
 from app.domain.tool_calls import CallState, CallStatus, KeptOutcome, ToolResult
 from app.storage import events, hot_checkpoints, hot_flushes, hot_starts, inputs, runs, threads
@@ -41,6 +44,18 @@ CREATED = RunCreated("clerk", "created", 0, [])
 FIRST = (CREATED, RunStart({"run_id": "its own"}))
 _TABLES = ("threads", "runs", "messages", "inputs", "tool_calls", "events", "event_heads")
 _NOT_COMPARED = ["tenant", "created_at", "updated_at", "started_at", "ts", "lost_seconds"]
+
+
+_WAIT = text("""
+WITH silent AS (
+    UPDATE event_heads SET run_id = NULL, attempt = NULL
+    WHERE tenant = :tenant AND thread_id = :thread_id AND run_id = :run_id
+)
+UPDATE runs SET status = 'waiting', owner = NULL, waiting_reason = 'rate_limit',
+    waiting_message = 'rate_limit', waiting_until = :until, state = CAST(:state AS jsonb),
+    cancel_requested_at = CASE WHEN :cancel THEN timestamptz '2026-01-01' END
+WHERE tenant = :tenant AND id = :run_id AND status = 'running'
+""")
 
 
 @pytest.fixture
@@ -74,8 +89,9 @@ class Twins:
             "checkpoint": self._checkpoint,
             "release": self._release,
             "die": self._die,
+            "wait": self._wait,
         }
-        weights = [3, 2, 4, 3, 6, 1, 1]
+        weights = [3, 2, 4, 3, 6, 1, 1, 2]
         [name] = self.chance.choices(list(actions), weights)
         one, other = await actions[name]()
         self.happened.append(f"{name} -> {one}")
@@ -227,6 +243,25 @@ class Twins:
             ]
         return one, other
 
+    async def _wait(self) -> tuple[object, object]:
+        """An executing run waits for a rate limit, perhaps with half an answer, and has a message to read."""
+        run = self.chance.choice(self.runs)
+        until = NOW() + self.chance.choice([-1, 1]) * timedelta(hours=1)
+        partial = self.chance.choice([None, partial_to_json(PartialAnswer("so", "cut"))])
+        state = json.dumps({"extensions": {PARTIAL_ANSWER: partial}})
+        is_to_be_cancelled = self.chance.random() < 0.3
+        waiting = [(InputId(new_id()), message) for message in some_run("steer").messages]
+        changed = []
+        for tenant in (HOT, OBVIOUS):
+            async with self.database.transaction() as connection:
+                mine = (tenant, run.thread_id, run.id, until, state, is_to_be_cancelled)
+                names = ("tenant", "thread_id", "run_id", "until", "state", "cancel")
+                rows = await connection.execute(_WAIT, dict(zip(names, mine, strict=True)))
+                changed.append(rows.rowcount)
+                if rows.rowcount:
+                    await inputs.queue(connection, tenant, run.thread_id, run.id, waiting)
+        return changed[0], changed[1]
+
     async def _die(self) -> tuple[object, object]:
         self.workers.append(await worker(self.pool))
         await die(self.pool, self.chance.choice(self.workers))
@@ -241,4 +276,5 @@ async def test_the_fast_way_and_the_obvious_way_lead_to_the_same_rows(
     await twins._admit()
     for _ in range(STEPS):
         await twins.something()
-    assert {line.split()[0] for line in twins.happened} >= {"admit", "claim", "flush", "checkpoint"}
+    names = {line.split()[0] for line in twins.happened}
+    assert names >= {"admit", "claim", "flush", "checkpoint", "wait"}

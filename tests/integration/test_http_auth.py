@@ -27,12 +27,14 @@ HOLDERS = {
     "reader": Holder("acme", ["runs:read"]),
     "starter": Holder("acme", ["runs:write"]),
     "approver": Holder("acme", ["decisions:write"]),
+    "sender": Holder("acme", ["signals:write"]),
     "nobody": Holder("acme", []),
 }
 SCOPES = {
     "reader": "runs:read",
     "starter": "runs:write",
     "approver": "decisions:write",
+    "sender": "signals:write",
     "nobody": None,
 }
 
@@ -118,6 +120,8 @@ def scope_of(route: Route) -> str:
     revokes = route.method == "DELETE" and route.path.startswith("/v1/rules/")
     if route.path.endswith(("/decision", "/decisions")) or revokes:
         return "decisions:write"
+    if route.path == "/v1/signals":
+        return "signals:write"
     reads = route.method == "GET" or route.path == "/v1/stream-tokens"
     return "runs:read" if reads else "runs:write"
 

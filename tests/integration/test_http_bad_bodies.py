@@ -13,6 +13,7 @@ from tests.support.streams import Client, start_body
 pytestmark = pytest.mark.anyio
 
 MALFORMED, INVALID = "400 malformed_body", "422 invalid_request"
+TOO_LARGE = "413 body_too_large"
 JSON = {"Content-Type": "application/json"}
 
 
@@ -44,11 +45,19 @@ UNREADABLE = {
     "raw U+0000": (start().replace(b"hello", b"h\0llo"), MALFORMED),
     "NaN": (with_metadata(b"NaN"), INVALID),
     "endless number": (with_metadata(b"1e999"), INVALID),
-    "number of 5000 digits": (with_metadata(b"9" * 5000), MALFORMED),
+    "number of 5000 digits": (with_metadata(b"9" * 5000), INVALID),
     "60 levels": (with_metadata(b"[" * 60 + b"]" * 60), INVALID),
     "900 levels": (with_metadata(b'{"a":' * 900 + b"1" + b"}" * 900), INVALID),
-    "100,000 levels": (with_metadata(b"[" * 100_000 + b"]" * 100_000), MALFORMED),
-    "open without end": (b"[" * 100_000, MALFORMED),
+    "10,000 levels": (with_metadata(b"[" * 10_000 + b"]" * 10_000), MALFORMED),
+    "100,000 levels": (with_metadata(b"[" * 100_000 + b"]" * 100_000), TOO_LARGE),
+    "open without end": (b"[" * 100_000, TOO_LARGE),
+    "100,000 numbers": (with_metadata(b"[" + b"0," * 100_000 + b"0]"), TOO_LARGE),
+    "100,000 unknown fields": (
+        b"{" + b",".join(b'"%d":0' % name for name in range(100_000)) + b"}",
+        TOO_LARGE,
+    ),
+    "101 fields": (start(**{f"field_{number}": 0 for number in range(99)}), INVALID),
+    "UTF-16": (start().decode().encode("utf-16"), MALFORMED),
 }
 
 

@@ -14,6 +14,7 @@ from app.domain.messages import CutShort, Visibility
 from app.domain.runs import Done, RunRecord
 from app.domain.terminations import Failed
 from app.llm.scripted import Call, Fail, Gate, Say, Think, in_order, turn
+from app.runtime.answer import MAX_ARGUMENT_CHARACTERS
 from app.runtime.inference import CONTINUATIONS
 from app.runtime.plugins import HookView, OverrideInference, Phase, Plugin, Request
 from app.runtime.ports import ModelRequest, StopReason
@@ -238,19 +239,19 @@ async def test_fallbacks_are_asked_with_the_same_number_of_retries(database_url:
 
 
 async def test_a_provider_that_asks_for_too_much_patience_fails_the_run(database_url: str) -> None:
-    later = failed(FailureKind.RATE_LIMITED, "slow down", retry_after=3600)
+    later = failed(FailureKind.RATE_LIMITED, "slow down", retry_after=3601)
     script = in_order(turn(Fail(later)), turn("never"))
     async with replica(database_url, an_agent(), script) as house:
         run = await house.start()
         said = await run.finished()
-        assert ended_with(await run.now()) == "rate_limited"
-    assert "3600 s" in said[-1]["termination"]["detail"]
+        assert ended_with(await run.now()) == "rate_limit_wait_exceeded"
+    assert "3601 s" in said[-1]["termination"]["detail"]
 
 
 async def test_models_that_failed_too_often_are_not_asked(database_url: str) -> None:
     script = in_order(*(turn(CUT) for _ in range(5)))
-    async with replica(database_url, an_agent(), script) as house:
-        for code in ("stream_interrupted", "stream_interrupted", "all_models_unavailable"):
+    async with replica(database_url, an_agent(retry=RetryPolicy(max_retries=0)), script) as house:
+        for code in [*["stream_interrupted"] * 5, "all_models_unavailable"]:
             run = await house.start()
             await run.finished()
             assert ended_with(await run.now()) == code
@@ -262,7 +263,7 @@ async def test_cancelling_while_a_retry_is_waited_for_is_a_cancel(database_url: 
 
     def script(request: ModelRequest) -> Any:
         refused.set()
-        return turn(Fail(failed(FailureKind.RATE_LIMITED, "slow down", retry_after=50)))
+        return turn(Fail(failed(FailureKind.RATE_LIMITED, "slow down", retry_after=15)))
 
     async with replica(database_url, an_agent(), script) as house:
         run = await house.start()
@@ -330,6 +331,28 @@ async def test_a_truncated_call_is_asked_for_again(database_url: str) -> None:
     [(role, prompt)] = after_the_user(script.requests[1])
     assert role == "user"
     assert "probe" in prompt
+    assert [handed.text for handed in probe.handed] == ["short"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"text": [' + "[]," * 120_000 + "0]}", '{"text": "' + "x" * MAX_ARGUMENT_CHARACTERS + '"}'],
+    ids=["values", "characters"],
+)
+async def test_a_call_with_arguments_that_are_too_large_is_asked_for_again(
+    database_url: str, arguments: str
+) -> None:
+    probe = Probe()
+    large = Call(tool="probe", arguments=arguments, id=CallId("c1"))
+    script = in_order(turn(large), turn(probe.call("c2", "short")), turn("done"))
+    async with replica(database_url, an_agent(probe.tool), script) as house:
+        run = await house.start()
+        said = await run.finished()
+    cancelled = of_type(said, "tool_call_cancel")
+    assert [taken["reason"] for taken in cancelled] == ["arguments too large"]
+    [*_, (role, prompt)] = after_the_user(script.requests[1])
+    assert role == "user"
+    assert "less at a time" in prompt
     assert [handed.text for handed in probe.handed] == ["short"]
 
 

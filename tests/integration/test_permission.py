@@ -53,7 +53,7 @@ async def results(run: Run) -> dict[str, str]:
 
 
 async def active(house: Replica, *, with_revoked: bool = False) -> list[RememberedRule]:
-    return await rules.page(
+    found = await rules.page(
         house.desk,
         ANN,
         scope=None,
@@ -63,6 +63,7 @@ async def active(house: Replica, *, with_revoked: bool = False) -> list[Remember
         before=None,
         limit=50,
     )
+    return list(found)
 
 
 # --- rules of the agents file ---------------------------------------------------------------------

@@ -36,7 +36,7 @@ _EVENT = re.compile(
 
 async def tasks_of(run: Run) -> list[Task]:
     found = await task_page(run.replica.desk, ANN, run.id, before=None, limit=50)
-    return found[::-1]
+    return list(reversed(found))
 
 
 async def until(run: Run, status: TaskStatus) -> Task:

@@ -30,7 +30,7 @@ _OF_A_STEP = {
     "inference_complete",
     "step_end",
 }
-_UNCOUNTED_ENDS = {"agent_version_unavailable", "limit_reached", "manual_pause"}
+_UNCOUNTED_ENDS = {"agent_version_unavailable", "limit_reached", "manual_pause", "rate_limit"}
 """Why a run may wait that leaves a step to be begun again under its number."""
 _OF_AN_IDLE_END = {"tool_call_done", "state_snapshot", "run_finish"}
 

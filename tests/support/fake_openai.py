@@ -40,6 +40,7 @@ _REFUSALS: dict[str, tuple[int, dict[str, Any]]] = {
     "404": (404, {"message": "no such model", "type": "not_found_error"}),
     "429": (429, {"message": "slow down", "type": "rate_limit_error"}),
     "429-soon": (429, {"message": "slow down", "type": "rate_limit_error"}),
+    "429-wait": (429, {"message": "quota used up", "type": "rate_limit_error"}),
     "429-date": (429, {"message": "slow down", "type": "rate_limit_error"}),
     "500": (500, {"message": "it broke", "type": "api_error"}),
     "503": (503, {"message": "overloaded, come back later", "type": "overloaded_error"}),
@@ -180,6 +181,8 @@ async def _refuse(client: Client, chaos: str, head: bytes) -> None:
         headers["retry-after"] = "7"
     if chaos == "429-soon":
         headers["retry-after"] = "0.2"
+    if chaos == "429-wait":
+        headers["retry-after"] = "3"
     if chaos == "429-date":
         headers["retry-after"] = format_datetime(_now() + timedelta(hours=1), usegmt=True)
     await _whole(client, status, {"type": "error", "error": {**error, "message": message}}, headers)

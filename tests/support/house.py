@@ -21,6 +21,7 @@ from app.control.errands import run_errand
 from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
 from app.control.pause import PauseAnswer, Unpaused
 from app.control.pause import pause as pause_run
+from app.control.signals import run_signal_job
 from app.dispatch.bench import Workbench
 from app.dispatch.deadlines import Deadlines
 from app.dispatch.deafness import Deafness
@@ -41,6 +42,7 @@ from app.domain.json_values import Json, JsonObject
 from app.domain.limits import OnLimit, limits_in_request
 from app.domain.messages import LoggedMessage, Message, Role, Text
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
+from app.domain.rate_limits import RateLimitPolicy
 from app.domain.runs import RunRecord
 from app.domain.tickets import Ticket
 from app.events import follow as following
@@ -157,6 +159,7 @@ class Replica:
         played: Script | ModelCatalog,
         slots: int,
         backends: Backends | None = None,
+        rate_limits: RateLimitPolicy | None = None,
     ) -> None:
         backends = backends or Backends({}, {})
         self.me = WorkerId(new_id())
@@ -187,6 +190,7 @@ class Replica:
             roster=self.roster,
             clock=clock,
             backends=backends,
+            rate_limits=rate_limits or RateLimitPolicy(),
         )
         suspicion = Suspicion()
         self.worker = Worker(bench, self.me, suspicion, slots=slots, heartbeat_timeout=PATIENCE)
@@ -221,6 +225,7 @@ class Replica:
             self._handle,
             self.tasks.handle,
             partial(run_errand, self.desk),
+            partial(run_signal_job, self.desk),
             poll=0.2,
             lost_after=2.0,
         )
@@ -465,11 +470,12 @@ async def replica(
     *,
     slots: int = 10,
     backends: Backends | None = None,
+    rate_limits: RateLimitPolicy | None = None,
 ) -> AsyncIterator[Replica]:
     """A replica that works until the block is left, or it is killed."""
     database = await Database.open(url, DatabaseOptions(pool_size=4, hot_pool_size=4))
     async with asyncio.TaskGroup() as tasks:
-        opened = Replica(database, catalog, script, slots, backends)
+        opened = Replica(database, catalog, script, slots, backends, rate_limits)
         try:
             await opened.open(tasks)
             yield opened

@@ -12,7 +12,7 @@ class Holder:
     """Who has a key: of which tenant, and with which scopes."""
 
     tenant: str
-    scopes: Sequence[str] = ("runs:read", "runs:write", "decisions:write")
+    scopes: Sequence[str] = ("runs:read", "runs:write", "decisions:write", "signals:write")
 
 
 def write_keys(file: Path, holders: Mapping[str, Holder]) -> Path:

@@ -14,6 +14,7 @@ from app.domain.checkpoints import (
 from app.domain.errors import OwnershipLost
 from app.domain.event_sizes import merged
 from app.domain.events import AgentEvent
+from app.domain.ids import CallId
 from app.domain.runs import Running, Waiting, WaitingReason
 from app.domain.tickets import Ticket
 from tests.support.memory_rows import MemoryRows
@@ -71,6 +72,13 @@ class MemoryVoice:
         requested = [] if paused is None else [Said(paused, None)]
         self.rows.log_events([*said, *requested, *checkpoint.said])
         return Saved(is_paused=self.rows.record.pause is not None, pause_requested=paused)
+
+    async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
+        return [
+            ticket
+            for ticket in self.rows.tickets.values()
+            if (ticket.step_index, ticket.call_id) == (step_index, call_id)
+        ]
 
     async def unapplied(self) -> Sequence[Ticket]:
         return self.rows.unsettled()

@@ -8,6 +8,7 @@ from typing import Any
 from app.domain.checkpoints import Checkpoint, Said, Saved
 from app.domain.control_events import InputDelivered
 from app.domain.ids import WorkerId
+from app.domain.rate_limits import partial_answer_of
 from app.domain.runs import Done, NewRun, Running
 from app.storage import checkpoints, events, threads
 from app.storage.codec import message_columns
@@ -119,11 +120,16 @@ async def claim(
             *(row["owner"], TIMEOUT),
         ):
             return None
+        if row["waiting_until"] is not None and row["cancel_requested_at"] is None:
+            if row["waiting_until"] > await connection.fetchval("SELECT now()"):
+                return None
         waiting = await connection.fetch(
             "SELECT id, message FROM inputs WHERE tenant = $1 AND run_id = $2 "
             "AND status = 'pending' ORDER BY position",
             *(run.tenant, run.id),
         )
+        if partial_answer_of(json.loads(row["state"] or "{}")) is not None:
+            waiting = []
         ids: list[str] = []
         for seq, one in enumerate(waiting, next_seq):
             body: dict[str, Any] = json.loads(one["message"])
@@ -145,7 +151,8 @@ async def claim(
         await connection.execute(
             "UPDATE runs SET status = 'running', attempt = attempt + 1, owner = $3, losses = $4, "
             "unread_inputs = unread_inputs - $5, "
-            "waiting_reason = NULL, waiting_message = NULL WHERE tenant = $1 AND id = $2",
+            "waiting_reason = NULL, waiting_message = NULL, waiting_until = NULL "
+            "WHERE tenant = $1 AND id = $2",
             *(run.tenant, run.id, owner, row["losses"] + (row["owner"] is not None), len(ids)),
         )
         if ids and row["input_from"] is None:

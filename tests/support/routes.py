@@ -54,6 +54,7 @@ BODIES = {
     },
     ("POST", "/v1/threads"): {"title": "mine"},
     ("PATCH", "/v1/threads/{thread_id}"): {"title": "mine now"},
+    ("POST", "/v1/signals"): {"id": "signal-1", "name": "payment_settled", "key": "inv-7"},
     ("POST", "/v1/stream-tokens"): {"run_id": UNKNOWN},
 }
 HEADERS = {("PATCH", "/v1/threads/{thread_id}/inputs/{input_id}"): {"If-Match": '"1"'}}

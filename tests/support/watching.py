@@ -161,6 +161,10 @@ class WatchedVoice:
         await self.watch.point()
         return answer
 
+    async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
+        await self.watch.point()
+        return await self.answers.of_call(step_index, call_id)
+
     async def unapplied(self) -> Sequence[Ticket]:
         await self.watch.point()
         return await self.answers.unapplied()

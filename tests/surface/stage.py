@@ -23,7 +23,7 @@ from tests.support.servers import Server, serving
 from tests.support.streams import Client
 
 AGENTS = Path(__file__).with_name("agents") / "agents.toml"
-ALL = ("runs:read", "runs:write", "decisions:write")
+ALL = ("runs:read", "runs:write", "decisions:write", "signals:write")
 HOLDERS = {"ann": Holder("acme", ALL), "bob": Holder("acme", ALL), "nobody": Holder("acme", [])}
 BODY_BYTES, MESSAGE_BYTES = 50_000, 2_000
 SECRET = "signs the stream tokens of main"

@@ -17,7 +17,7 @@ from app.transport.refusals import CODES
 from tests.support.databases import Databases
 from tests.support.problems import the_problem
 from tests.support.routes import Route
-from tests.surface import crowds, inputs, pausing, stopping, successes, unread  # noqa: F401  they fill the registry
+from tests.surface import crowds, inputs, pausing, signals, stopping, successes, unread  # noqa: F401  they fill the registry
 from tests.surface.document import Declared, declared
 from tests.surface.everywhere import EVERYWHERE
 from tests.surface.scenarios import SCENARIOS
@@ -57,6 +57,7 @@ PROMISED = {
     "DELETE /v1/threads/{thread_id}": "has_children has_active_run",
     "GET /v1/runs/{run_id}/explain": "run_not_found",
     "POST /v1/stream-tokens": "scope_missing",
+    "POST /v1/signals": "signal_id_conflict signal_payload_mismatch",
     "POST /v1/runs/{run_id}/retry": "run_not_found run_not_finished",
     "GET /v1/runs/{run_id}/audit": "run_not_found",
 }

@@ -153,7 +153,7 @@ async def test_no_schema_has_us_fetch_anything(
         response = await client.http.post(
             "/v1/runs", json=start_body("quick", "hello", frontend_tools=tools)
         )
-        problem = the_problem(response, 422, "invalid_request")
+        problem = the_problem(response, 422, "schema_unsupported")
         assert "root:" not in problem["detail"]
         assert came == []
     assert await all_rows(served_database) == before

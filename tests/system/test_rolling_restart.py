@@ -35,7 +35,7 @@ async def test_replicas_are_replaced_under_load(
         await stack.enter_async_context(proxying(nginx))
         async with under_load(nginx.base, readers, tmp_path) as load:
             for server in servers:
-                assert await told_to_go(server) < 10
+                await told_to_go(server)
                 await stack.enter_async_context(
                     serving(shared_database_url, agents=agents, port=server.port)
                 )

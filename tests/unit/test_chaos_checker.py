@@ -8,6 +8,7 @@ import pytest
 
 from app.domain.runs import LIFECYCLE
 from tests.journeys.chaos.checker import check
+from tests.journeys.chaos.checks_of_rate_limits import check_rate_limits
 from tests.journeys.chaos.history import NOT_OURS, Frame, Hearing, History, Kind, Operation
 from tests.journeys.chaos.plan import Break, plan
 from tests.journeys.chaos.truth import Row, Truth
@@ -379,3 +380,42 @@ def test_a_plan_follows_from_its_seed_and_leaves_nothing_out() -> None:
     assert planned == plan(7, 40.0, 3) != plan(8, 40.0, 3)
     assert {one.what for one in planned} == set(Break)
     assert planned == sorted(planned, key=lambda one: one.at)
+
+
+def activation(kind: str, at: int, until: int | None = None, **more: Any) -> Row:
+    reason = "rate_limit" if kind == "run_finish" else None
+    return {
+        "run_id": RUN,
+        "event_type": kind,
+        "ts": at,
+        "reason": reason,
+        "until": until,
+        "tickets": 0,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("resumed_at", "wait", "rule"),
+    [
+        (30, {}, None),
+        (29, {}, "a run resumes before its time"),
+        (30, {"until": None}, "a rate limit without an end"),
+        (30, {"tickets": 1}, "a rate limit waits for people"),
+    ],
+)
+def test_waits_for_a_rate_limit_are_held_against_their_time(
+    resumed_at: int, wait: Row, rule: str | None
+) -> None:
+    rows = [
+        activation("run_finish", 10, **{"until": 30, **wait}),
+        activation("run_start", resumed_at),
+    ]
+    found = {violation.rule for violation in check_rate_limits(Truth(activations=rows))}
+    assert found == ({rule} if rule else set())
+
+
+def test_a_cancel_may_end_a_wait_for_a_rate_limit_early() -> None:
+    rows = [activation("run_finish", 10, 30), activation("run_start", 11)]
+    runs = [{"id": RUN, "was_to_be_cancelled": True}]
+    assert list(check_rate_limits(Truth(activations=rows, runs=runs))) == []

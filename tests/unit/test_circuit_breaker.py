@@ -67,6 +67,25 @@ def test_what_was_asked_before_it_opened_changes_nothing() -> None:
     assert breaker.probe_left(opened, NOW) == opened
 
 
+def test_each_state_knows_when_another_request_may_pass() -> None:
+    opened = Open(NOW + COOL_DOWN)
+    assert breaker.asked_again_in(opened, NOW + timedelta(seconds=9)) == timedelta(seconds=21)
+    assert breaker.asked_again_in(opened, NOW + 2 * COOL_DOWN) == timedelta()
+    assert breaker.asked_again_in(Closed(4), NOW) == timedelta()
+    assert breaker.asked_again_in(Probing(), NOW) == COOL_DOWN
+
+
+async def test_a_refusal_of_the_breaker_says_how_long_it_stays_open() -> None:
+    clock = SetClock()
+    model, _ = _guarded([BROKEN] * FAILURES_TO_OPEN, clock)
+    for _ in range(FAILURES_TO_OPEN):
+        await _failure(model)
+    clock.time += timedelta(seconds=9)
+    with pytest.raises(InferenceFailed) as caught:
+        await hear(model, asking("hello"))
+    assert caught.value.retry_after == 21
+
+
 async def test_an_open_breaker_asks_nobody_until_it_has_cooled_down() -> None:
     clock = SetClock()
     model, script = _guarded([*[BROKEN] * FAILURES_TO_OPEN, "there"], clock)

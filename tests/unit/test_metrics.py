@@ -8,6 +8,7 @@ CHOSEN_BY_THE_OPERATOR = {"agent", "model", "tool"}
 """Names of the agents file. A tool that isn't in it is counted as `frontend` or `unknown`."""
 CHOSEN_BY_THE_CODE = {
     "action",
+    "asked_by",
     "duty",
     "errand",
     "failure",

@@ -1,13 +1,24 @@
 """What the README says of settings and promises is what there is."""
 
+import json
 import re
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from app.agents.catalog import load_catalog
 from app.agents.entries import AgentEntry, OptionsEntry, RetryEntry
+from app.api.schemas.common import MAX_FIELDS, MOST_LEVELS
+from app.api.schemas.inputs import InputsIn
+from app.api.schemas.messages import NewMessage
 from app.cli.environment import as_markdown
 from app.domain.ids import AgentId
 from app.runtime.plugins import Phase
+from app.storage.page_rows import MAX_PAGE_BYTES
+from app.tools.schema_subset import KEYWORDS
+from app.transport.bounds import MAX_PATH_LENGTH, MAX_QUERY_LENGTH
+from app.transport.json_bounds import MAX_NUMBER_LENGTH, MAX_VALUES
+from app.transport.wire import MOST_HEAD_BYTES
 from app.wiring.agents import known_backends
 
 ROOT = Path(__file__).parents[2]
@@ -21,13 +32,38 @@ def test_the_table_of_settings_is_that_of_the_code() -> None:
 
 def test_every_promise_names_tests_that_are_there() -> None:
     rows = re.findall(r"^\| (I\d+) \|.*\| (.*) \|$", README, re.M)
-    assert [number for number, _ in rows] == [f"I{count}" for count in range(1, 12)]
+    assert [number for number, _ in rows] == [f"I{count}" for count in range(1, 13)]
     sources = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
     for number, breaks in rows:
         names = re.findall(r"`(test_\w+)`", breaks)
         assert names, number
         for name in names:
             assert re.search(rf"def {name}\b", sources), f"{number}: {name}"
+
+
+def test_the_bounds_of_a_request_are_those_of_the_code() -> None:
+    written = README.partition("### Bounds of a request")[2].partition("## Configuration")[0]
+    rows = dict(re.findall(r"^\| (.*?) \| ([\d,]+)\b.*? \| \d+ `\w+` \|$", written, re.M))
+    assert {what: int(bound.replace(",", "")) for what, bound in rows.items()} == {
+        "Values in a JSON body, on all levels together": MAX_VALUES,
+        "Characters of a number in a JSON body": MAX_NUMBER_LENGTH,
+        "Levels of free JSON, such as metadata or a result": MOST_LEVELS,
+        "Fields of an object that isn't free JSON": MAX_FIELDS,
+        "Messages of a request": _most(InputsIn, "messages"),
+        "Parts of a message": _most(NewMessage, "content"),
+        "The query of an address": MAX_QUERY_LENGTH,
+        "The path of an address": MAX_PATH_LENGTH,
+        "Address and headers together": MOST_HEAD_BYTES,
+    }
+    assert f"{MAX_PAGE_BYTES:,} bytes" in written
+
+
+def _most(request: type[BaseModel], field: str) -> int:
+    """How long a list may be, however deep the schema of the field says so."""
+    [bound] = re.findall(
+        r'"maxItems": (\d+)', json.dumps(request.model_json_schema()["properties"][field])
+    )
+    return int(bound)
 
 
 def test_every_file_to_read_first_is_there() -> None:
@@ -42,6 +78,14 @@ def test_the_table_of_an_agents_keys_is_whole() -> None:
     for table, entry in (("options", OptionsEntry), ("retry", RetryEntry)):
         [row] = [line for line in written.splitlines() if line.startswith(f"| `{table}` |")]
         assert set(entry.model_fields) <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_the_table_of_json_schema_has_every_keyword_that_clients_may_use() -> None:
+    written = README.partition("<!-- the subset of JSON Schema -->")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.*`) \|", written, re.M)
+    assert sorted(word for row in rows for word in re.findall(r"`([$\w]+)`", row)) == sorted(
+        KEYWORDS
+    )
 
 
 def _snippet(begins: str, ends: str) -> str:

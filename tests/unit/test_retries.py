@@ -5,6 +5,7 @@ import pytest
 from app.domain.errors import InferenceFailed
 from app.domain.failures import FailureKind, failed
 from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
+from app.domain.rate_limits import AskedBy, RateLimitPolicy
 from app.runtime.recovery import (
     CONNECTION_RESET,
     IDLE_STALL,
@@ -14,7 +15,9 @@ from app.runtime.recovery import (
     pause_before_recovery,
     plan_for,
 )
-from app.runtime.retries import LONGEST_WAIT, Attempts
+from app.runtime.retries import Attempts, PauseNeeded
+
+SUSPEND_AFTER = RateLimitPolicy().suspend_after
 
 BROKEN = failed(FailureKind.PROVIDER, "it broke")
 BUSY = failed(FailureKind.OVERLOADED, "come back later")
@@ -24,6 +27,10 @@ POLICY = RetryPolicy(max_retries=6)
 
 def limited(retry_after: float) -> InferenceFailed:
     return failed(FailureKind.RATE_LIMITED, "slow down", retry_after=retry_after)
+
+
+def shut_for(seconds: float) -> InferenceFailed:
+    return failed(FailureKind.MODEL_UNAVAILABLE, "shut", retry_after=seconds)
 
 
 def test_pauses_double_up_to_a_cap() -> None:
@@ -40,15 +47,58 @@ def test_the_longer_of_backoff_and_retry_after_counts() -> None:
     attempts = Attempts(["a"], POLICY)
     assert attempts.pause_after(limited(7)) == 7
     assert attempts.pause_after(limited(0.1)) == 1
-    assert attempts.pause_after(limited(LONGEST_WAIT)) == LONGEST_WAIT
+    assert attempts.pause_after(limited(SUSPEND_AFTER)) == SUSPEND_AFTER
 
 
-def test_too_long_a_wait_goes_to_the_next_model_and_then_fails() -> None:
+def test_a_long_pause_goes_to_the_next_model_and_then_needs_the_shortest_of_all_pauses() -> None:
     attempts = Attempts(["a", "b"], POLICY)
-    assert (attempts.pause_after(limited(LONGEST_WAIT + 1)), attempts.model) == (0, "b")
-    with pytest.raises(InferenceFailed, match="asks to wait 61 s") as caught:
-        attempts.pause_after(limited(LONGEST_WAIT + 1))
-    assert (caught.value.kind, caught.value.retry_after) == ("rate_limited", 61)
+    assert (attempts.pause_after(limited(60)), attempts.model) == (0, "b")
+    with pytest.raises(PauseNeeded) as caught:
+        attempts.pause_after(limited(90))
+    pause = caught.value.pause
+    assert (pause.seconds, pause.source, pause.asked_by) == (60, "a", AskedBy.PROVIDER)
+    assert pause.detail == "slow down"
+
+
+def test_a_long_pause_of_one_model_outweighs_that_another_one_is_broken() -> None:
+    attempts = Attempts(["a", "b"], RetryPolicy(max_retries=0))
+    attempts.pause_after(limited(60))
+    with pytest.raises(PauseNeeded) as caught:
+        attempts.pause_after(BROKEN)
+    assert caught.value.pause.source == "a"
+
+
+def test_what_no_pause_mends_is_raised_though_another_model_asks_for_one() -> None:
+    attempts = Attempts(["a", "b"], POLICY)
+    attempts.pause_after(limited(60))
+    with pytest.raises(InferenceFailed) as caught:
+        attempts.pause_after(failed(FailureKind.INVALID_REQUEST, "no"))
+    assert caught.value.kind == "invalid_request"
+
+
+def test_an_open_breaker_is_a_pause_like_any_other() -> None:
+    long, short = shut_for(30), shut_for(5)
+    with pytest.raises(PauseNeeded) as caught:
+        Attempts(["a"], POLICY).pause_after(long)
+    assert (caught.value.pause.seconds, caught.value.pause.asked_by) == (30, AskedBy.BREAKER)
+    attempts = Attempts(["a", "b"], RetryPolicy(max_retries=1))
+    assert (attempts.pause_after(short), attempts.model) == (0, "b")
+    assert (attempts.pause_after(short), attempts.model) == (5, "b")
+    with pytest.raises(InferenceFailed, match="all_models_unavailable"):
+        attempts.pause_after(short)
+
+
+def test_short_pauses_count_as_retries() -> None:
+    attempts = Attempts(["a"], RetryPolicy(max_retries=1))
+    assert attempts.pause_after(limited(7)) == 7
+    with pytest.raises(InferenceFailed) as caught:
+        attempts.pause_after(limited(7))
+    assert caught.value.kind == "rate_limited"
+
+
+def test_the_longest_pause_of_a_worker_is_a_setting() -> None:
+    with pytest.raises(PauseNeeded):
+        Attempts(["a"], POLICY, suspend_after=0.5).pause_after(limited(0.6))
 
 
 def test_each_model_has_the_same_number_of_retries() -> None:

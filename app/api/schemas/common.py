@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Generic, Self, TypeVar
 
@@ -15,9 +15,12 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    model_validator,
 )
 
 from app.domain.ids import canonical_uuid
+from app.domain.json_values import is_unicode
+from app.domain.slices import Slice
 from app.domain.times import wire_time
 
 T = TypeVar("T")
@@ -25,13 +28,29 @@ Row = TypeVar("Row")
 
 MOST_LEVELS = 50
 
-_NUMBER = re.compile(r"\s*[+-]?[\d_]*\.?[\d_]*(e[+-]?\d+)?\s*", re.IGNORECASE)
+MAX_FIELDS = 100
+"""More than any request has, by all names of its fields."""
+MAX_TIME_LENGTH = 100
+
+_NUMBER = re.compile(r"\s*[+-]?[\d_]*(\.[\d_]*)?(e[+-]?\d+)?\s*", re.IGNORECASE)
 
 
 class Request(BaseModel):
     """A typo in a field's name must not silently mean the default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_fields(cls, fields: Any) -> Any:
+        """Each unknown field is an error of its own, which takes time to describe."""
+        if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
+            raise ValueError(f"has more than {MAX_FIELDS} fields; it takes {_names_of(cls)}")
+        return fields
+
+
+def _names_of(request: type[BaseModel]) -> str:
+    return ", ".join(request.model_fields)
 
 
 class Answer(BaseModel):
@@ -57,7 +76,7 @@ def _look(value: Any, level: int) -> None:
     if isinstance(value, str):
         if "\0" in value:
             raise ValueError("contains the character U+0000, which can't be stored; remove it")
-        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+        if not is_unicode(value):
             raise ValueError("contains half of a surrogate pair, which isn't text; remove it")
     elif isinstance(value, float):
         if not math.isfinite(value):
@@ -73,6 +92,8 @@ def _look(value: Any, level: int) -> None:
 
 def _written_out(value: Any) -> Any:
     """A bare number would be read as seconds since 1970, or as milliseconds: nobody says which."""
+    if isinstance(value, str) and len(value) > MAX_TIME_LENGTH:
+        raise ValueError(f"must have at most {MAX_TIME_LENGTH} characters")
     if isinstance(value, int | float) or (isinstance(value, str) and _NUMBER.fullmatch(value)):
         raise ValueError("must be a time with its zone, such as 2026-01-31T09:30:00Z")
     return value
@@ -102,7 +123,8 @@ Time = Annotated[datetime, PlainSerializer(wire_time, return_type=str)]
 
 
 class Page(Answer, Generic[T]):
-    """A part of a list. Ask for the next with `?cursor=`, as long as `has_more`."""
+    """A part of a list. Ask for the next with `?cursor=`, as long as `has_more`. It ends before `limit` where
+    its items are large."""
 
     items: list[T]
     next_cursor: str | None
@@ -111,19 +133,15 @@ class Page(Answer, Generic[T]):
     @classmethod
     def of(
         cls,
-        found: Sequence[Row],
-        limit: int,
+        found: Slice[Row],
         *,
         show: Callable[[Row], T],
         cursor: Callable[[Row], str],
     ) -> Self:
-        """The page out of rows of which one more was asked for than it shows."""
-        shown = found[:limit]
-        has_more = len(found) > limit
         return cls(
-            items=[show(row) for row in shown],
-            next_cursor=cursor(shown[-1]) if has_more else None,
-            has_more=has_more,
+            items=[show(row) for row in found],
+            next_cursor=cursor(found[-1]) if found.has_more else None,
+            has_more=found.has_more,
         )
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
 from pydantic.config import JsonDict
+from pydantic_core import PydanticCustomError
 
 from app.agents.entries import MOST_SECONDS
 from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
@@ -18,12 +19,13 @@ from app.domain.identity import session_id, waits_since
 from app.domain.json_values import digest
 from app.domain.messages import MessageRange
 from app.domain.pauses import Pause
+from app.domain.rate_limits import waits_of
 from app.domain.runs import Done, RunRecord, Waiting
 from app.domain.terminations import outcome, termination_to_json
 from app.domain.ticket_terms import OnExpiry
 from app.domain.tickets import ticket_to_json, waiting_to_json
 from app.tools.frontend import MOST_FRONTEND_TOOLS, problem_of_parameters
-from app.tools.schema_work import problem_of_size
+from app.tools.schema_subset import problem_of_size
 
 _EXAMPLE: JsonDict = {
     "agent_id": "demo",
@@ -46,7 +48,7 @@ class TicketPolicyIn(Request):
 def _usable(parameters: dict[str, Any]) -> dict[str, Any]:
     problem = problem_of_parameters(parameters)
     if problem is not None:
-        raise ValueError(problem)
+        raise PydanticCustomError("schema_unsupported", "{problem}", {"problem": problem})
     return parameters
 
 
@@ -54,7 +56,7 @@ def _of_bounded_size(tools: Any) -> Any:
     """Before any of them is compiled: together they may take no longer than one."""
     problem = problem_of_size(tools)
     if problem is not None:
-        raise ValueError(problem)
+        raise PydanticCustomError("schema_unsupported", "{problem}", {"problem": problem})
     return tools
 
 
@@ -183,7 +185,8 @@ class RunOut(Answer):
     outcome: str | None = Field(description="How it went, in one word, once it is done.")
     termination: dict[str, Any] | None = Field(description="Why it ended: type, code, detail.")
     waiting: dict[str, Any] | None = Field(
-        description="What it waits for, with the open tickets, and those of children that it waits for."
+        description="What it waits for, with the open tickets, and those of children that it waits for. "
+        "`until` is there with the reason `rate_limit`: the run resumes then, without a person."
     )
     final_output: str | None
     cancel_requested_at: Time | None
@@ -278,10 +281,17 @@ def _pause_out(pause: Pause) -> PauseOut:
 
 def _waiting(view: RunView | RunRecord, record: RunRecord, state: Waiting) -> dict[str, Any]:
     tickets = view.open_tickets if isinstance(view, RunView) else ()
-    body = waiting_to_json(state.reason, state.message, tickets, waits_since(record))
+    body = waiting_to_json(
+        state.reason,
+        state.message,
+        tickets,
+        waits_since(record),
+        until=state.until,
+        detail=waits_of(record.run_state).newest,
+    )
     if not isinstance(view, RunView):
         # Nobody has looked for tickets, which isn't the same as that there are none.
-        return {key: body[key] for key in ("reason", "message", "since_dispatch_id")}
+        return {key: value for key, value in body.items() if key not in ("ticket_ids", "tickets")}
     if view.tickets_below:
         body["tickets_of_children"] = [
             {**ticket_to_json(ticket), "run_id": ticket.run_id} for ticket in view.tickets_below
@@ -293,15 +303,20 @@ def _range(found: MessageRange | None) -> RangeOut | None:
     return None if found is None else RangeOut(from_seq=found.from_seq, to_seq=found.to_seq)
 
 
-class SnapshotOut(Answer):
-    """Enough to draw a run at once; go on following after `last_event_id`."""
+class SnapshotHead(Answer):
+    """A snapshot without its messages."""
 
     run: RunOut
-    messages: list[MessageOut]
     open_text: str = Field(description="What the assistant has said of a message still under way.")
     open_tool_calls: list[dict[str, Any]]
     tickets: list[TicketOut]
     last_event_id: int
+
+
+class SnapshotOut(SnapshotHead):
+    """Enough to draw a run at once; go on following after `last_event_id`."""
+
+    messages: list[MessageOut]
 
 
 class DecidedOut(Answer):

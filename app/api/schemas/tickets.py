@@ -43,6 +43,7 @@ class TicketOut(Answer):
     reason: str | None
     message: str
     evidence: dict[str, Any] | None
+    event: "EventOut | None" = Field(description="What a ticket of kind `event` waits for.")
     approvers: "ApproversOut | None" = Field(description="Who may answer, when not everybody may.")
     expires_at: Time | None
     on_expiry: str | None = Field(description="reject, cancel_run or keep.")
@@ -50,6 +51,13 @@ class TicketOut(Answer):
     applied_at: Time | None
     created_at: Time
     updated_at: Time
+
+
+class EventOut(Answer):
+    """A signal of this name and key answers the ticket: POST /v1/signals."""
+
+    name: str
+    key: str
 
 
 class ApproversOut(Answer):
@@ -89,6 +97,9 @@ def ticket_out(ticket: Ticket) -> TicketOut:
         reason=ticket.reason,
         message=ticket.message,
         evidence=None if ticket.evidence is None else dict(ticket.evidence),
+        event=None
+        if ticket.event is None
+        else EventOut(name=ticket.event.name, key=ticket.event.key),
         approvers=None
         if approvers is None
         else ApproversOut(

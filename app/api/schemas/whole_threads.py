@@ -14,9 +14,16 @@ from app.domain.threads import ThreadSize
 _EXAMPLE: JsonDict = {"from_seq": 4, "title": "Another way"}
 
 
-class ThreadCancelOut(Answer):
+class ThreadCancelled(Answer):
+    """What became of a thread, without its runs."""
+
     thread_id: str
     is_settled: bool = Field(description="Whether all of them have ended.")
+
+
+class ThreadCancelOut(ThreadCancelled):
+    """What became of a thread and of its runs."""
+
     runs: list[RunOut] = Field(description="Those that hadn't ended, in the order of their starts.")
 
 

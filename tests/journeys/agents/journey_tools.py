@@ -50,6 +50,13 @@ def send(file: str, ctx: ToolContext, hold: bool = False) -> str:
     return _leave_a_line("send", file, ctx, hold)
 
 
+@tool(effect="unsafe")
+async def receive(key: str, file: str, ctx: ToolContext) -> str:
+    """Waits for an event, and acts once it has come."""
+    payload = await ctx.wait_for("payment_settled", key)
+    return f"{_leave_a_line('receive', file, ctx, hold=False)} with {payload}"
+
+
 def _was_paid(key: str, arguments: dict[str, Any]) -> Happened | DidNotHappen:
     file = Path(arguments["file"])
     paid = [line.split()[1] for line in file.read_text().splitlines()] if file.exists() else []

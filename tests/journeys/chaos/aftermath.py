@@ -10,6 +10,7 @@ import httpx2
 
 from app.clock import pause
 from tests.journeys.chaos.checks_of_children import TREE_ENDS_WITHIN
+from tests.journeys.chaos.checks_of_signals import AFTERMATH
 from tests.journeys.chaos.fleet import Replica
 from tests.journeys.chaos.history import Answer, History, Kind, Operation
 
@@ -55,6 +56,7 @@ async def settle(
                 for replica in replicas:
                     with suppress(httpx2.TransportError):
                         await _answer_tickets(f"{replica.base}", http, history)
+                        await _send_signals(f"{replica.base}", http, history)
                 await pause(_LOOK_AGAIN)
         history.settled_in = asyncio.get_running_loop().time() - began
     except TimeoutError:
@@ -113,6 +115,25 @@ async def _answer_tickets(base: str, http: httpx2.AsyncClient, history: History)
             kind=Kind.DECIDE,
             path=f"/v1/runs/{ticket['run_id']}/decisions",
             body={"decisions": [answer]},
+            tries=1,
+        )
+        history.operations.append(operation)
+        response = await http.post(base + operation.path, json=operation.body)
+        operation.answered(response.status_code, response.json())
+        if operation.answer is Answer.UNKNOWN:
+            return
+
+
+async def _send_signals(base: str, http: httpx2.AsyncClient, history: History) -> None:
+    """Say that everything has happened for which calls wait."""
+    query = "status=open&kind=event&limit=100"
+    for ticket in (await http.get(f"{base}/v1/tickets?{query}")).json()["items"]:
+        mark = f"{AFTERMATH}{ticket['id']}"
+        operation = Operation(
+            mark=mark,
+            kind=Kind.SIGNAL,
+            path="/v1/signals",
+            body={"id": mark, **ticket["event"], "payload": mark},
             tries=1,
         )
         history.operations.append(operation)

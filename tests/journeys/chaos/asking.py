@@ -50,7 +50,9 @@ class Client:
 
     async def ask(self, operation: Operation) -> None:
         """Repeat what nobody has answered, if a repetition is the same request."""
-        repeatable = operation.key is not None or "run_id" in operation.body
+        repeatable = (
+            operation.key is not None or "run_id" in operation.body or operation.kind is Kind.SIGNAL
+        )
         self.world.history.operations.append(operation)
         operation.began = self.world.now()
         for _ in range(_TRIES if repeatable else 1):

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from tests.journeys.chaos.checks_of_children import check_children
 from tests.journeys.chaos.checks_of_logs import check_logs
+from tests.journeys.chaos.checks_of_rate_limits import check_rate_limits
 from tests.journeys.chaos.checks_of_requests import check_requests
+from tests.journeys.chaos.checks_of_signals import check_signals
 from tests.journeys.chaos.checks_of_streams import check_streams
 from tests.journeys.chaos.checks_of_tools import check_tools
 from tests.journeys.chaos.history import History
@@ -18,7 +20,9 @@ def check(history: History, truth: Truth) -> list[Violation]:
         *check_logs(truth),
         *check_requests(history, truth),
         *check_tools(truth),
+        *check_signals(history, truth),
         *check_children(history, truth),
+        *check_rate_limits(truth),
         *_check_rest(history, truth),
     ]
 

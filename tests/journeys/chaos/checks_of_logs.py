@@ -70,5 +70,9 @@ def _check_end(run: Row, events: Sequence[Row]) -> Iterator[Violation]:
 
 
 def _last_step(events: Sequence[Row]) -> Sequence[Row]:
+    """From its first beginning: a step that a rate limit has interrupted is begun again, and keeps its text."""
     begins = [at for at, event in enumerate(events) if event["event_type"] == "step_start"]
-    return events[begins[-1] :] if begins else events
+    if not begins:
+        return events
+    number = events[begins[-1]]["step"]
+    return events[next(at for at in begins if events[at]["step"] == number) :]

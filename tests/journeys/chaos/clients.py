@@ -9,11 +9,13 @@ from uuid import UUID
 from app.clock import pause
 from tests.journeys.chaos.asking import Client
 from tests.journeys.chaos.history import Answer, Json, Kind, Operation
-from tests.journeys.chaos.prompts import prompt, tree_prompt
+from tests.journeys.chaos.prompts import event_keys, prompt, tree_prompt
 
 _ON_ACTIVE = ("enqueue", "enqueue", "enqueue", "steer", "steer", "interrupt", "reject")
 _MODES = ("queue", "steer", "steer", "interrupt_then_queue")
 _TAKES_BACK = 0.2
+_EARLY = 0.3
+"""How often an event comes before the run that waits for it."""
 _ANSWERS: dict[str, Json] = {
     "approve": {},
     "edit": {},
@@ -32,6 +34,7 @@ class Habits:
             "start": 8,
             "start_tree": 1,
             "decide": 6,
+            "signal": 4,
             "decide_below": 2,
             "say_more": 3,
             "cancel": 1,
@@ -62,6 +65,8 @@ class Person:
     """The runs of those agents that give work to others."""
     _paused: list[str] = field(default_factory=list)
     """The runs that were paused, and not resumed since."""
+    events: list[str] = field(default_factory=list)
+    """The keys that calls of this person's runs wait for, or will."""
     _heard: set[str] = field(default_factory=set)
     _followed: set[str] = field(default_factory=set)
     _count: int = 0
@@ -77,9 +82,10 @@ class Person:
 
     async def start(self) -> None:
         mark = self._mark()
-        await self._start(
-            mark, self.chance.choice(self.habits.agents), self.habits.prompt(self.chance, mark)
-        )
+        text = self._prompt(mark)
+        if self.events and self.chance.random() < _EARLY:
+            await self.signal()
+        await self._start(mark, self.chance.choice(self.habits.agents), text)
 
     async def start_tree(self) -> None:
         """Have one agent give work to others, who give it to others."""
@@ -155,6 +161,23 @@ class Person:
             case _:
                 await self.client.ask(first)
 
+    async def signal(self) -> None:
+        """Say that something has happened for which a call waits, or will; now and then twice, or again
+        under another id."""
+        if not self.events:
+            return
+        mark, key = self._mark(), self.chance.choice(self.events[-6:])
+        body = {"id": mark, "name": "happened", "key": key, "payload": mark}
+        first = Operation(mark=mark, kind=Kind.SIGNAL, path="/v1/signals", body=body)
+        match self.chance.choice(("once", "once", "again", "twice")):
+            case "again":
+                await self.client.ask(first)
+                await self.client.ask(_again(first))
+            case "twice":
+                await asyncio.gather(self.client.ask(first), self.client.ask(_again(first)))
+            case _:
+                await self.client.ask(first)
+
     async def say_more(self) -> None:
         """To a run or its thread: steer it, queue behind it, or have it make way."""
         if not self.runs:
@@ -162,7 +185,7 @@ class Person:
         mark, run_id = self._mark(), self.runs[-1]
         body = {
             "mode": self.chance.choice(_MODES),
-            "messages": [_message(mark, self.habits.prompt(self.chance, mark))],
+            "messages": [_message(mark, self._prompt(mark))],
         }
         path = f"/v1/runs/{run_id}/inputs"
         if self.threads and self.chance.random() < 0.3:
@@ -252,6 +275,11 @@ class Person:
             answer["decision_id"] = mark
         path = f"/v1/runs/{ticket['run_id']}/decisions"
         return Operation(mark=mark, kind=Kind.DECIDE, path=path, body={"decisions": [answer]})
+
+    def _prompt(self, mark: str) -> str:
+        text = self.habits.prompt(self.chance, mark)
+        self.events += event_keys(text)
+        return text
 
     def _mark(self) -> str:
         self._count += 1

@@ -20,6 +20,9 @@ _SETTINGS = {
     "handover_grace": 1,
     "pool_size": 6,
     "hot_pool_size": 6,
+    # The fake model asks for pauses of 3 s. A breaker stays open for longer than a run may wait here.
+    "rate_limit_suspend_after": 1,
+    "rate_limit_max_wait": 15,
 }
 
 

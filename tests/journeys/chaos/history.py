@@ -25,6 +25,7 @@ class Kind(StrEnum):
     RETRY = "retry"
     PAUSE = "pause"
     RESUME = "resume"
+    SIGNAL = "signal"
 
 
 class Answer(StrEnum):

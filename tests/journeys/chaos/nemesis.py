@@ -17,6 +17,7 @@ _MOODS = {
     Break.MODEL_CUT: "cut",
     Break.MODEL_STALL: "stall",
     Break.MODEL_REFUSES: "429-soon",
+    Break.MODEL_LIMITS: "429-wait",
     Break.MODEL_GARBAGE: "malformed",
 }
 _DOWN = frozenset({Break.KILL, Break.KILL_BEHIND_ANSWER, Break.FREEZE, Break.DEPLOY})
@@ -69,7 +70,13 @@ class Nemesis:
                 await self._break_database(one.what)
             case Break.CUT | Break.DELAY | Break.DROP | Break.FULL:
                 await self._break_road(one, replica)
-            case Break.MODEL_CUT | Break.MODEL_STALL | Break.MODEL_REFUSES | Break.MODEL_GARBAGE:
+            case (
+                Break.MODEL_CUT
+                | Break.MODEL_STALL
+                | Break.MODEL_REFUSES
+                | Break.MODEL_LIMITS
+                | Break.MODEL_GARBAGE
+            ):
                 await self._break_model(one)
             case _:
                 assert_never(one.what)

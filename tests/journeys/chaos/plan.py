@@ -26,6 +26,7 @@ class Break(StrEnum):
     MODEL_CUT = "model cuts its answers"
     MODEL_STALL = "model stalls"
     MODEL_REFUSES = "model answers 429"
+    MODEL_LIMITS = "model asks for a long pause"
     MODEL_GARBAGE = "model answers garbage"
 
 
@@ -46,6 +47,7 @@ _LASTS = {
     Break.MODEL_CUT: (0.2, 1.0),
     Break.MODEL_STALL: (0.2, 1.0),
     Break.MODEL_REFUSES: (0.2, 1.0),
+    Break.MODEL_LIMITS: (1.0, 2.0),
     Break.MODEL_GARBAGE: (0.2, 1.0),
 }
 """Between how many seconds each lasts; a replica stays stopped so much longer than it counts as alive."""

@@ -2,11 +2,16 @@
 
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 
 _TOOLS = ("look", "put", "send", "send", "pay", "pay", "pay", "ask")
+_WAITING_TOOLS = (*_TOOLS, "receive", "receive")
+"""What those may call to whom a client talks: it knows the keys of the events that they wait for."""
 _ROUNDS = (0, 0, 1, 1, 1, 2, 3)
 _FLOODS = 0.02
+_LIMITED = 0.15
+"""So many prompts are answered with a long pause first, at each step."""
 _BELOW: Mapping[str, Sequence[str]] = {
     "boss": ("lead", "lead", "lead", "forgetful"),
     "patron": ("lead", "distant_lead", "distant_lead"),
@@ -23,8 +28,14 @@ def prompt(chance: random.Random, mark: str) -> str:
     if chance.random() < _FLOODS:
         return f'CALL flood {{"what": "{mark}/0"}}'
     rounds = chance.choice(_ROUNDS)
-    calls = [_round(chance, f"{mark}/{number}") for number in range(rounds)]
-    return " ".join(calls) or "Tell me something."
+    calls = [_round(chance, f"{mark}/{number}", _WAITING_TOOLS) for number in range(rounds)]
+    words = " ".join(calls) or "Tell me something."
+    return f"{words} CHAOS 429-wait once" if chance.random() < _LIMITED else words
+
+
+def event_keys(prompt: str) -> list[str]:
+    """The keys of the events that the calls of a prompt wait for."""
+    return re.findall(r'receive {"what": "([^"]+)"}', prompt)
 
 
 def tree_prompt(chance: random.Random, agent_id: str, mark: str) -> str:

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from app.domain.events import RUN_FINISH, RUN_START
 from tests.journeys.chaos.checks_of_children import ends_of_trees, settling_of_tree
+from tests.journeys.chaos.checks_of_rate_limits import rate_limit_waits
 from tests.journeys.chaos.history import Answer, Hearing, History, Kind
 from tests.journeys.chaos.plan import Break
 from tests.journeys.chaos.trial import Outcome
@@ -27,7 +28,10 @@ def table(outcome: Outcome, seed: int) -> str:
         ("decisions", f"{sum(one.answer is Answer.DONE for one in history.of(Kind.DECIDE))}"),
         ("pauses", f"{_pauses(outcome)}"),
         ("runs suspended by a pause", f"{_suspended_by_a_pause(outcome)}"),
+        ("signals", f"{len(truth.signals)}"),
+        ("events that calls got", f"{_events_received(outcome)}"),
         ("side effects", f"{len(truth.effects)}"),
+        ("waits for a rate limit", f"{len(rate_limit_waits(truth))}"),
         *_trees(outcome),
         ("streams", f"{len(history.hearings)}"),
         ("connections of streams", f"{sum(one.connections for one in history.hearings)}"),
@@ -58,6 +62,10 @@ def _suspended_by_a_pause(outcome: Outcome) -> int:
         for event in outcome.truth.events
         if event["event_type"] == RUN_FINISH
     )
+
+
+def _events_received(outcome: Outcome) -> int:
+    return sum(effect["tool"] == "receive" for effect in outcome.truth.effects)
 
 
 def _trees(outcome: Outcome) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.journeys.chaos.checks_of_rate_limits import rate_limit_waits
 from tests.journeys.chaos.clients import Habits
 from tests.journeys.chaos.history import Kind
 from tests.journeys.chaos.plan import Break, plan
@@ -14,7 +15,7 @@ from tests.support.providers import FakeProvider
 
 pytestmark = pytest.mark.anyio
 
-SEED = 220
+SEED = 203
 """One by which a replica is frozen first, while both are up, and then one after the other goes."""
 SECONDS = 9.0
 PAUSES = (0.3, 0.75)
@@ -35,6 +36,8 @@ async def test_nothing_is_lost_whatever_breaks(provider: FakeProvider, folder: P
     assert Break.FREEZE.value in {fault.kind for fault in outcome.history.faults}
     assert outcome.truth.runs
     assert outcome.truth.effects
+    assert rate_limit_waits(outcome.truth)
     assert any(hearing.connections > 1 for hearing in outcome.history.hearings)
     assert any(outcome.history.of(Kind.DECIDE))
+    assert any(effect["tool"] == "receive" for effect in outcome.truth.effects)
     assert {0, 1, 2} <= {run["depth"] for run in outcome.truth.runs}

@@ -23,6 +23,12 @@ FROM runs ORDER BY created_at
 _EVENTS = """
 SELECT seq, thread_id::text, run_id::text, step, event_type, body FROM events ORDER BY thread_id, seq
 """
+_ACTIVATIONS = """
+SELECT run_id::text, event_type, ts, body::jsonb -> 'waiting' ->> 'reason' AS reason,
+    (body::jsonb -> 'waiting' ->> 'until')::timestamptz AS until,
+    jsonb_array_length(body::jsonb #> '{waiting,tickets}') AS tickets
+FROM events WHERE event_type IN ('run_start', 'run_finish') ORDER BY thread_id, seq
+"""
 _MESSAGES = """
 SELECT thread_id::text, seq, role, content::text, tool_call_id, produced_by_run::text FROM messages ORDER BY thread_id, seq
 """
@@ -30,9 +36,13 @@ _INPUTS = "SELECT run_id::text, status, message::text FROM inputs"
 _TICKETS = """
 SELECT t.id::text, t.run_id::text, t.call_id, t.step_index, t.kind, t.tool_name, t.status,
     t.arguments::text, CASE WHEN t.kind = 'child' THEN t.evidence::text END AS work,
-    t.applied_at IS NOT NULL AS is_applied, d.decision_id, d.action, d.payload::text
+    t.applied_at IS NOT NULL AS is_applied, d.decision_id, d.action, d.payload::text, t.event_key,
+    extract(epoch FROM d.at)::float8 AS decided_at
 FROM tickets t LEFT JOIN decisions d
     ON d.tenant = t.tenant AND d.ticket = t.id AND d.effect = 'decided'
+"""
+_SIGNALS = """
+SELECT id, key, status, answer, extract(epoch FROM created_at)::float8 AS created_at FROM signals
 """
 _TASKS = """
 SELECT id, run_id::text, call_id, tool_name, status, result::text, child::text AS work FROM tasks
@@ -48,10 +58,13 @@ class Truth:
 
     runs: Sequence[Row] = ()
     events: Sequence[Row] = ()
+    activations: Sequence[Row] = ()
+    """`run_start` and `run_finish` of all runs, with their times and what the run waits for afterwards."""
     messages: Sequence[Row] = ()
     inputs: Sequence[Row] = ()
     tickets: Sequence[Row] = ()
     tasks: Sequence[Row] = ()
+    signals: Sequence[Row] = ()
     effects: Sequence[Row] = ()
     broken_rows: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What `tests.support.invariants` says of the rows."""
@@ -63,6 +76,7 @@ async def read_truth(url: str) -> Truth:
         return Truth(
             runs=[_parsed(dict(row), "termination") for row in await connection.fetch(_RUNS)],
             events=[_event(dict(row)) for row in await connection.fetch(_EVENTS)],
+            activations=[dict(row) for row in await connection.fetch(_ACTIVATIONS)],
             messages=[dict(row) for row in await connection.fetch(_MESSAGES)],
             inputs=[dict(row) for row in await connection.fetch(_INPUTS)],
             tickets=[
@@ -70,6 +84,7 @@ async def read_truth(url: str) -> Truth:
                 for row in await connection.fetch(_TICKETS)
             ],
             tasks=[_parsed(dict(row), "result", "work") for row in await connection.fetch(_TASKS)],
+            signals=[dict(row) for row in await connection.fetch(_SIGNALS)],
             effects=[dict(row) for row in await connection.fetch(_EFFECTS)],
             broken_rows=await broken_invariants(url),
         )

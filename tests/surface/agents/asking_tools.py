@@ -32,6 +32,13 @@ async def fill_in(ctx: ToolContext) -> SuspensionRequest:
 
 
 @tool(effect="read")
+async def paid(invoice: str, ctx: ToolContext) -> str:
+    """Waits until an invoice is paid."""
+    amount = await ctx.wait_for("payment_settled", invoice, schema={"type": "integer"})
+    return f"paid {amount}"
+
+
+@tool(effect="read")
 async def later() -> str:
     """Takes longer than anybody waits, unless it is cancelled."""
     await asyncio.Event().wait()

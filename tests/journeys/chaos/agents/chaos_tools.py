@@ -52,6 +52,13 @@ async def ask(what: str, ctx: ToolContext) -> str | SuspensionRequest:
     return await _done("ask", what, ctx, 0.0)
 
 
+@tool(effect="unsafe")
+async def receive(what: str, ctx: ToolContext) -> str:
+    """Waits for an event, and acts once it has come."""
+    payload = await ctx.wait_for("happened", what)
+    return await _done("receive", str(payload), ctx, 0.0)
+
+
 @tool(effect="read")
 async def flood(what: str, ctx: ToolContext, pieces: Literal[20, 60] = 20) -> str:
     """Shows more than a connection likes to hold."""

@@ -1,0 +1,84 @@
+"""Globs: what they fit, and that a model's text can't make matching take long."""
+
+import fnmatch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.globs import BadGlob, Glob
+from app.domain.rule_texts import parse_pattern
+from app.domain.rules import Behavior, Rule, ruling
+from tests.support.work import within_a_pause
+
+GLOBS = st.text("ab*?-", max_size=8) | st.lists(
+    st.sampled_from(["a", "b", "*", "?", "[ab]", "[!a]", "[a-c]", "[!a-b]", "\n"]), max_size=8
+).map("".join)
+
+
+@given(GLOBS, st.text("abc\n", max_size=12))
+def test_a_glob_fits_what_the_standard_library_says(glob: str, text: str) -> None:
+    assert Glob(glob).fits(text) is fnmatch.fnmatchcase(text, glob)
+
+
+@pytest.mark.parametrize("wrong", ["[", "a[b", "[!", "[z-a]", "[!]"])
+def test_what_is_not_a_glob_is_refused(wrong: str) -> None:
+    with pytest.raises(BadGlob):
+        Glob(wrong)
+
+
+@pytest.mark.parametrize(
+    "glob, text",
+    [
+        ("*rm*-rf*/*", "rm -rf " * 6_000),
+        ("*" + "a*" * 400 + "b", "a" * 250_000),
+        ("*" + "ab*" * 300 + "c", "ab" * 125_000),
+        ("*" + "a" * 400 + "?b*", "a" * 100_000),
+        ("*" + "[ab]" * 200 + "c*", "ab" * 50_000),
+        ("*?a" * 200 + "*c", "a" * 100_000),
+    ],
+)
+def test_a_long_text_is_matched_within_a_pause(glob: str, text: str) -> None:
+    assert within_a_pause(lambda: Glob(glob).fits(text)) is False
+
+
+@pytest.mark.parametrize(
+    "pattern, argument",
+    [
+        ("sh(*rm*-rf*/*)", "rm -rf " * 6_000),
+        ('sh(command =~ "(a+)+$")', "a" * 40_000 + "b"),
+        (r'sh(command =~ "(\\w+\\s?)+!")', "word " * 20_000),
+        ('sh(command ~ "*../*x")', "../" * 30_000),
+    ],
+)
+def test_a_rule_about_a_long_argument_decides_within_a_pause(pattern: str, argument: str) -> None:
+    rules = [Rule(pattern=parse_pattern(pattern), behavior=Behavior.DENY)] * 20
+    assert within_a_pause(lambda: ruling("sh", {"command": argument}, rules)) is None
+
+
+@pytest.mark.parametrize("operator", ["=~", "!=~"])
+def test_what_is_too_long_for_an_expression_is_denied_or_asked_about_but_not_allowed(
+    operator: str,
+) -> None:
+    pattern = parse_pattern(f'sh(command {operator} "rm")')
+    for text in ("rm " * 50_000, "ls " * 50_000):
+        for behavior in Behavior:
+            found = ruling("sh", {"command": text}, [Rule(pattern=pattern, behavior=behavior)])
+            assert (found is None) is (behavior is Behavior.ALLOW)
+
+
+@pytest.mark.parametrize("expression", ["(?=a)b", r"(a)\\1", "a(?<!b)", "(?>a)", "(", r"a\\Z"])
+def test_an_expression_that_needs_backtracking_is_refused(expression: str) -> None:
+    with pytest.raises(ValueError, match="isn't a regular expression that can be used"):
+        parse_pattern(f'sh(command =~ "{expression}")')
+
+
+def test_the_texts_of_a_call_are_made_once_for_all_rules() -> None:
+    """Also those of rules that mean exactly one call."""
+    arguments = {"list": list(range(20_000)), "path": "a/../" * 10_000}
+    globs = [Rule(pattern=parse_pattern('sh(list ~ "*y", path ~ "b")'), behavior=Behavior.ALLOW)]
+    exact = [
+        Rule(pattern=parse_pattern("sh"), behavior=Behavior.ALLOW, arguments={**arguments, "n": n})
+        for n in range(500)
+    ]
+    assert within_a_pause(lambda: ruling("sh", arguments, [*globs * 500, *exact])) is None

@@ -1,0 +1,175 @@
+"""What a model or a tool sends is taken in without holding the loop up, however much it is."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.events import TextDelta, ToolCallDelta, ToolCallStart
+from app.domain.json_tokens import has_more_tokens
+from app.domain.json_values import Json, compact
+from app.domain.open_parts import open_parts_of
+from app.domain.tool_calls import ToolDescriptor
+from app.llm.call_pieces import MAX_NAME_CHARACTERS, CallPieces
+from app.llm.call_prompts import rounds_of
+from app.llm.openai_stream import LINE_LIMIT, OpenAIStream
+from app.runtime.ports import CallOpened
+from app.tools.results import result_of
+from tests.support.work import within_a_pause
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | st.text('a"\\,[{é', max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=20,
+)
+
+
+def tokens(value: Any) -> int:
+    """Brackets, commas and strings of a value's JSON."""
+    if isinstance(value, dict):
+        return 1 + max(0, len(value) - 1) + sum(1 + tokens(each) for each in value.values())
+    if isinstance(value, list):
+        return 1 + max(0, len(value) - 1) + sum(map(tokens, value))
+    return int(isinstance(value, str))
+
+
+@given(JSON_VALUES)
+def test_the_tokens_of_a_text_are_counted_before_it_is_parsed(value: Json) -> None:
+    text = compact(value)
+    assert not has_more_tokens(text, tokens(value))
+    assert has_more_tokens(text, tokens(value) - 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]," * 300_000, '"",' * 300_000, '"' + '\\"' * 500_000, '"a,' * 333_333, "\\" * 10**6]
+)
+def test_tokens_are_counted_within_a_pause(text: str) -> None:
+    within_a_pause(lambda: has_more_tokens(text, 100_000))
+
+
+def calls_of(count: int) -> Callable[[], list[Any]]:
+    def read() -> list[Any]:
+        pieces = CallPieces(iter(map(str, range(count))).__next__)
+        found: list[Any] = []
+        for at in range(count):
+            found += pieces.add(at, id="same", name="look" if at % 2 else "", arguments="")
+        return [*found, *pieces.open_all()]
+
+    return read
+
+
+def test_an_answer_may_have_many_calls() -> None:
+    opened = within_a_pause(calls_of(20_000))
+    assert len({each.id for each in opened}) == len(opened) == 10_000
+
+
+def test_a_name_that_comes_late_opens_its_call() -> None:
+    pieces = CallPieces(lambda: "made")
+    assert list(pieces.add(0, id="a", name="", arguments="")) == []
+    assert list(pieces.add(1, id="b", name="two", arguments="")) == []
+    assert list(pieces.add(0, id="", name="one", arguments="")) == []
+    assert [each.name for each in pieces.open_all()] == ["two", "one"]
+
+
+def test_a_name_without_end_is_not_kept() -> None:
+    pieces = CallPieces(lambda: "made")
+
+    def read() -> list[Any]:
+        for n in range(50_000):
+            list(pieces.add(0, id="a", name=f"n{n:09}", arguments=""))
+        return list(pieces.open_all())
+
+    [opened] = within_a_pause(read)
+    assert isinstance(opened, CallOpened)
+    assert len(opened.name) < 2 * MAX_NAME_CHARACTERS
+
+
+def test_the_open_message_is_put_together_once() -> None:
+    start = ("tool_call_start", {"id": "a", "name": "look"})
+    deltas = [(ToolCallDelta.event_type, {"id": "a", "args_delta": "x" * 40})] * 25_000
+    said = [(ToolCallStart.event_type, start[1]), *deltas]
+    said += [(TextDelta.event_type, {"delta": "y" * 40})] * 25_000
+    parts = within_a_pause(lambda: open_parts_of(said))
+    assert len(parts.text) == 1_000_000
+    assert parts.calls == ({"id": "a", "name": "look", "arguments": "x" * 1_000_000},)
+
+
+def fed(*pieces: bytes) -> OpenAIStream:
+    stream = OpenAIStream(lambda: "made")
+    for piece in pieces:
+        stream.feed(piece)
+    return stream
+
+
+def test_a_line_that_comes_in_small_pieces_is_put_together_once() -> None:
+    pieces = [b"data: " + b"x" * 94, *[b"x" * 100] * (LINE_LIMIT // 100)]
+    stream = within_a_pause(lambda: fed(*pieces))
+    assert stream.failure is not None
+    assert "a line without end" in stream.failure.detail
+
+
+@pytest.mark.parametrize(
+    "line", ["[" * 1_000_000, "[" + "[]," * 1_000_000, '{"a":[' + '"",' * 1_000_000, "[" * 90_000]
+)
+def test_a_line_that_takes_long_to_read_is_not_read(line: str) -> None:
+    stream = within_a_pause(lambda: fed(f"data: {line}\n".encode()))
+    assert stream.failure is not None
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        'CALL probe {"a":1} ' * 5_000,
+        'CALL probe {"a": "' * 5_000,
+        "CALL probe {" + " " * 200_000,
+        "CALL probe " + '{"a":' * 50_000,
+        "CALLS " + "9" * 10_000 + " probe {}",
+        "CALLS 1000000000 probe {}",
+    ],
+)
+def test_a_prompt_asks_a_scripted_model_for_a_bounded_number_of_calls(prompt: str) -> None:
+    rounds = within_a_pause(lambda: rounds_of(prompt))
+    assert sum(each.times for each in rounds) <= 200
+
+
+DESCRIPTOR = ToolDescriptor(name="list", description="", parameters={})
+LARGE: dict[str, Callable[[], Any]] = {
+    "numbers": lambda: list(range(1_000_000)),
+    "lists": lambda: [[1, 2, 3]] * 300_000,
+    "rows": lambda: [{"name": "ann", "tags": ["a", "b"]}] * 200_000,
+    "names": lambda: {f"k{n}": n for n in range(300_000)},
+    "text": lambda: "é" * 5_000_000,
+    "texts": lambda: ["x" * 5_000_000] * 3,
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_a_large_result_is_cut_within_a_pause(kind: str) -> None:
+    value = LARGE[kind]()
+    data = within_a_pause(lambda: result_of(DESCRIPTOR, value, 1 << 18).data)
+    text = value if isinstance(value, str) else compact(value)
+    beginning, _, note = str(data).rpartition("\n")
+    assert text.startswith(beginning)
+    assert len(beginning.encode()) > (1 << 18) - 4
+    assert note.startswith("[Truncated: the result has more than 262144 bytes")
+
+
+@given(JSON_VALUES, st.integers(1, 60))
+def test_the_beginning_of_a_result_is_that_of_the_whole(value: Json, limit: int) -> None:
+    data = result_of(DESCRIPTOR, value, limit).data
+    text = value if isinstance(value, str) else compact(value)
+    if len(text.encode()) <= limit:
+        assert data == value
+    else:
+        beginning, _, note = str(data).rpartition("\n")
+        assert text.startswith(beginning)
+        assert note.startswith("[Truncated: ")
+
+
+def test_arguments_as_json_of_a_tool_are_read_by_their_tokens_alone() -> None:
+    """A long text with commas in it is one token."""
+    text = json.dumps({"content": "a,[{" * 200_000})
+    assert not has_more_tokens(text, 10)
