@@ -1,10 +1,10 @@
 """Holdfast: LLM agents as a service.
 
-Two planes meet in one Postgres. The control plane (`api`, `control`) turns each request into one
-transaction; the execution plane (`dispatch`, `backends`, `runtime`) advances the runs it has claimed.
-HTTP never calls the runtime, the runtime never speaks HTTP or SQL. Calls go down the layer list that
-import-linter holds (pyproject.toml), events come back up through the log.
+Two planes meet in one Postgres. The control plane (`api`, `commands`, `queries`) turns each request into
+one transaction. The execution plane (`workers`, `backends`, `runtime`) executes the runs that this
+process has claimed. HTTP never calls the runtime; the runtime knows neither HTTP nor SQL. Calls go down
+the layers that import-linter checks (pyproject.toml); events come back up through the event log.
 
-To place anything else, read these seven first: `domain/runs.py`, `domain/tickets.py`,
-`runtime/loop.py`, `storage/checkpoints.py`, `dispatch/execution.py`, `events/follow.py`, `api/runs.py`.
+`docs/explanation/architecture.md` follows the four main journeys through these files. Everything here is
+private: authors of agents import from `holdfast`.
 """

@@ -16,7 +16,7 @@ class SystemClock:
         return datetime.now(UTC)  # noqa: TID251  the one place that reads the wall clock
 
 
-async def pause(seconds: float) -> None:
+async def sleep(seconds: float) -> None:
     """Let time pass, where nothing will tell when to go on."""
     never = asyncio.Event()
     try:
@@ -26,7 +26,7 @@ async def pause(seconds: float) -> None:
         return
 
 
-async def give_way() -> None:
+async def yield_to_loop() -> None:
     """Let everything else that is ready run once."""
     await asyncio.sleep(0)  # noqa: TID251  no time passes
 

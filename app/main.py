@@ -4,42 +4,29 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 
-from app.api import (
-    agents,
-    audit,
-    explanations,
-    health,
-    inputs,
-    lineage,
-    pauses,
-    resume,
-    retries,
-    rules,
-    runs,
-    signals,
-    starts,
-    stream_tokens,
-    tasks,
-    threads,
-    tickets,
-    unread,
-    whole_threads,
-)
+from app.api import agents, health, resume, signals, stream_tokens
+from app.api.inputs import pending, routes
+from app.api.runs import background_tasks, explain, lineage, pauses, retry, start
+from app.api.runs import routes as runs
 from app.api.schemas.common import Problem
+from app.api.threads import actions
+from app.api.threads import routes as threads
+from app.api.tickets import audit, rules
+from app.api.tickets import routes as tickets
+from app.bootstrap.application import Application
+from app.http import errors, idempotency_key
+from app.http.auth import Authenticator
+from app.http.error_codes import declare_errors
+from app.http.headers import require_readable
+from app.http.limits.abandoned_requests import AbandonedRequests
+from app.http.limits.body_size import BoundedBody
+from app.http.limits.draining import CloseWhileDraining, DrainState
+from app.http.limits.long_polls import LongPolls
+from app.http.openapi import declare_security
+from app.http.query_params import require_known_query
+from app.http.sse import StreamOptions
+from app.http.stream_grants import StreamTokenSigner
 from app.settings import Settings
-from app.transport import errors, repetitions
-from app.transport.auth import Doorkeeper
-from app.transport.bounds import BoundedBody
-from app.transport.departure import Departure, LastAnswers
-from app.transport.given_up import GivenUp
-from app.transport.headers import require_readable
-from app.transport.openapi import declare_security
-from app.transport.polls import LongPolls
-from app.transport.queries import require_known_query
-from app.transport.refusals import declare_refusals
-from app.transport.sse import StreamOptions
-from app.transport.stream_grants import StreamTokenSigner
-from app.wiring.house import House
 
 _DESCRIPTION = """
 LLM agents as a service: runs that survive crashes, decisions that are never lost, streams that resume.
@@ -58,11 +45,11 @@ class _App(FastAPI):
         if self.openapi_schema is None:
             document = super().openapi()
             declare_security(document, is_keyless=self.state.doorkeeper.is_keyless)
-            declare_refusals(document, Problem.model_json_schema(), errors.PROBLEM)
+            declare_errors(document, Problem.model_json_schema(), errors.PROBLEM)
         return super().openapi()
 
 
-def create_app(house: House, door: Doorkeeper) -> FastAPI:
+def create_app(house: Application, authenticator: Authenticator) -> FastAPI:
     """The application over an open house; it owns nothing that would have to be closed."""
     settings: Settings = house.settings
     app = _App(
@@ -73,34 +60,34 @@ def create_app(house: House, door: Doorkeeper) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.desk = house.desk
+    app.state.ctx = house.ctx
     app.state.worker = house.worker
-    app.state.liveness = house.liveness
+    app.state.liveness = house.heartbeat
     app.state.relay = house.relay
-    app.state.doorkeeper = door
+    app.state.doorkeeper = authenticator
     app.state.stream_token_signer = StreamTokenSigner(house.stream_token_secrets)
     app.state.stream_token_ttl = settings.stream_token_ttl
-    app.state.departure = Departure()
+    app.state.drain_state = DrainState()
     app.state.long_polls = LongPolls()
     app.state.stream_options = StreamOptions(
         heartbeat=settings.stream_heartbeat, send_timeout=settings.stream_send_timeout
     )
     errors.install(app)
-    repetitions.install(app)
+    idempotency_key.install(app)
     app.add_middleware(BoundedBody, most_bytes=settings.max_body_bytes)
-    app.add_middleware(GivenUp)
-    app.add_middleware(LastAnswers, departure=app.state.departure)
+    app.add_middleware(AbandonedRequests)
+    app.add_middleware(CloseWhileDraining, drain_state=app.state.drain_state)
     strictly = [Depends(require_readable), Depends(require_known_query)]
-    about_runs = (starts, runs, retries, resume, pauses, inputs, unread, explanations, lineage)
+    about_runs = (start, runs, retry, resume, pauses, routes, pending, explain, lineage)
     for face in (
         *about_runs,
         threads,
-        whole_threads,
+        actions,
         tickets,
         audit,
         rules,
         signals,
-        tasks,
+        background_tasks,
         agents,
         stream_tokens,
     ):

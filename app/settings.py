@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-MISSED_BEATS = 3
+MIN_HEARTBEATS = 3
 """So many heartbeats may be late before anybody believes that a process has died."""
 
 
@@ -122,7 +122,7 @@ class Settings(BaseSettings):
     stream_send_timeout: float = Field(
         30.0, gt=0, description="A client that takes nothing for so long is cut off."
     )
-    client_patience: float = Field(
+    client_timeout: float = Field(
         30.0,
         gt=0,
         description="A request that hasn't come whole by then is refused, and an answer of which "
@@ -199,6 +199,6 @@ class Settings(BaseSettings):
     def _lasts_several_beats(cls, value: float, others: ValidationInfo) -> float:
         """With less, processes that are alive and well would take each other's runs."""
         interval = others.data.get("heartbeat_interval")
-        if interval is not None and value < MISSED_BEATS * interval:
-            raise ValueError(f"must be at least {MISSED_BEATS} times HOLDFAST_HEARTBEAT_INTERVAL")
+        if interval is not None and value < MIN_HEARTBEATS * interval:
+            raise ValueError(f"must be at least {MIN_HEARTBEATS} times HOLDFAST_HEARTBEAT_INTERVAL")
         return value

@@ -71,10 +71,10 @@ tasks_ended = Counter("holdfast_tasks_total", "Background tasks that ended.", ["
 tasks_executing = Gauge(
     "holdfast_tasks_executing", "Background tasks that this process executes now."
 )
-errands_failed = Counter(
+followups_failed = Counter(
     "holdfast_errands_failed_total", "Tries of errands between runs that failed.", ["errand"]
 )
-errands_given_up = Counter(
+followups_given_up = Counter(
     "holdfast_errands_given_up_total", "Errands between runs that were given up.", ["errand"]
 )
 summaries = Counter(

@@ -18,7 +18,7 @@ from pathlib import Path
 import aiohttp
 import uvloop
 
-from app.storage.embedded import EmbeddedPostgres
+from app.embedded_postgres.server import EmbeddedPostgres
 from bench import processes, speed
 from bench.clients import FloorClient, HoldfastClient, Unexpected
 from bench.database import Postgres

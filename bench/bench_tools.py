@@ -1,6 +1,6 @@
 """The tools of the agents that are measured: they cost nothing themselves."""
 
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 
 @tool

@@ -9,9 +9,9 @@ import asyncpg
 import psutil
 
 from app.domain.ids import Tenant, ThreadId
-from app.storage import messages
-from app.storage.database import RawPool
-from app.storage.database_urls import asyncpg_dsn
+from app.storage.postgres.database import RawPool
+from app.storage.postgres.urls import asyncpg_dsn
+from app.storage.threads import messages
 
 TENANT = Tenant("default")
 

@@ -14,8 +14,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from app.embedded_postgres.server import EmbeddedPostgres
 from app.storage import migrations
-from app.storage.embedded import EmbeddedPostgres
 from tests.support.nats import nats_server
 from tests.support.servers import serving
 from tests.support.streams import Client

@@ -11,10 +11,10 @@ import pytest
 import structlog
 from filelock import FileLock
 
+from app.embedded_postgres.server import EmbeddedPostgres
 from app.storage import migrations
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import Database
-from app.storage.embedded import EmbeddedPostgres
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import Database
 from tests.support.databases import Databases
 
 ENOUGH_MEMORY = 2 * 1024**3

@@ -1,6 +1,5 @@
-"""Which agents exist, and what each is made of: its spec, its model, its tools.
+"""The agents file: reading it, checking it, and resolving an agent to its model, tools and plugins.
 
-Agents are data, read from a file that is checked as a whole before anything runs: every problem names
-the file, the key and the remedy. A spec that was stored is resolved against what is there now; one that
-can't be honoured is an answer and not an error. May import `tools`, `llm`, `runtime` and `domain`.
+`catalog` is what the file says; `registry` is what this process can execute, including stored versions.
+Language models are in `llm`, the agent's specification as data is in `domain/agents`.
 """

@@ -6,12 +6,12 @@ Who talks to them lives in a layer above; this is the little that has to be know
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.domain.capabilities import Capabilities
-from app.domain.endpoints import Endpoint
+from app.domain.agents.capabilities import Capabilities
+from app.domain.agents.endpoints import Endpoint
 
 
-class Endpoints(Protocol):
-    def faults(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
+class EndpointCatalog(Protocol):
+    def option_errors(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
         """Everything that is wrong with it as it is written: a key and a sentence with the remedy."""
 
     def problem(self, endpoint: Endpoint) -> str | None:
@@ -24,7 +24,7 @@ class Endpoints(Protocol):
 class NoEndpoints:
     """Every agent is executed here."""
 
-    def faults(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
+    def option_errors(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
         return [("backend", f"there is no backend {endpoint.backend!r}; there are none")]
 
     def problem(self, endpoint: Endpoint) -> str | None:

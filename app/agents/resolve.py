@@ -1,10 +1,10 @@
 """From a spec, which may be an old one out of the database, to an agent that can run now."""
 
 from app.agents.catalog import Catalog
-from app.domain.agents import AgentSpec
+from app.builtin_plugins.builtin import builtin_plugins
+from app.domain.agents.specs import AgentSpec
 from app.llm.catalog import ModelCatalog
-from app.plugins.shipped import built_in
-from app.runtime.agent import ResolvedAgent, Unresolvable
+from app.runtime.agent import ResolvedAgent, UnknownAgentVersion
 from app.runtime.plugins import PluginSet
 from app.tools.background import BACKGROUND_TOOLS
 from app.tools.subagent import SubagentTool
@@ -12,7 +12,7 @@ from app.tools.subagent import SubagentTool
 
 def resolve(
     spec: AgentSpec, catalog: Catalog, models: ModelCatalog
-) -> ResolvedAgent | Unresolvable:
+) -> ResolvedAgent | UnknownAgentVersion:
     """The agent with its model and its tools, or what is missing."""
     strangers = [name for name in spec.delegates if name not in catalog.agents]
     missing = [name for name in spec.tools if name not in catalog.tools]
@@ -29,24 +29,24 @@ def resolve(
         if (problem := models.problem(name)) is not None
     ]
     if reasons:
-        return Unresolvable(f"agent {spec.id!r} can't run: {'; '.join(reasons)}")
+        return UnknownAgentVersion(f"agent {spec.id!r} can't run: {'; '.join(reasons)}")
     tools = {name: catalog.tools[name] for name in spec.tools}
     delegates = [SubagentTool(catalog.agents[name]) for name in spec.delegates]
     tools |= {tool.descriptor.name: tool for tool in delegates}
     named = [catalog.plugins[name].made(spec, table) for name, table in spec.plugins.items()]
-    plugins = PluginSet([*built_in(spec), *named])
+    plugins = PluginSet([*builtin_plugins(spec), *named])
     for plugin in plugins.plugins:
         tools |= {tool.descriptor.name: tool for tool in plugin.tools}
     if spec.background:
         tools = {**BACKGROUND_TOOLS, **tools}
     return ResolvedAgent(
         spec=spec,
-        model=models.guarded(spec.model),
+        model=models.with_breaker(spec.model),
         tools=tools,
         plugins=plugins,
         summarizer=None
         if plugins.compaction is None
-        else models.guarded(plugins.compaction.model or spec.model),
+        else models.with_breaker(plugins.compaction.model or spec.model),
     )
 
 

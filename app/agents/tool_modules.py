@@ -12,11 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from app.agents.problems import Problems
+from app.agents.config_errors import ConfigErrors
+from app.builtin_plugins.builtin import BUILTIN_KINDS
+from app.builtin_plugins.kinds import PluginKind
 from app.domain.errors import ConfigurationError
-from app.plugins.kinds import PluginKind
-from app.plugins.shipped import SHIPPED
-from app.tools.functions import FunctionTool
+from app.tools.functions.decorator import FunctionTool
 
 T = TypeVar("T")
 AnyFunctionTool = FunctionTool[..., object]
@@ -26,14 +26,16 @@ _loaded_from_folders: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Extensions:
+class UserExtensions:
     """What modules define, by name."""
 
     tools: Mapping[str, AnyFunctionTool] = field(default_factory=dict)
     plugins: Mapping[str, PluginKind[Any]] = field(default_factory=dict)
 
 
-def load_extensions(folder: Path, module_names: Sequence[str], problems: Problems) -> Extensions:
+def load_extensions(
+    folder: Path, module_names: Sequence[str], problems: ConfigErrors
+) -> UserExtensions:
     """Everything that the modules define; what can't be loaded becomes a problem."""
     tools: dict[str, AnyFunctionTool] = {}
     plugins: dict[str, PluginKind[Any]] = {}
@@ -42,7 +44,7 @@ def load_extensions(folder: Path, module_names: Sequence[str], problems: Problem
         for position, module_name in enumerate(module_names):
             key = f"tools.modules[{position}]"
             if module_name in module_names[:position]:
-                problems.at(key, f"{module_name!r} is listed twice; remove one of them")
+                problems.add(key, f"{module_name!r} is listed twice; remove one of them")
                 continue
             try:
                 module = _load(beside, module_name)
@@ -51,28 +53,28 @@ def load_extensions(folder: Path, module_names: Sequence[str], problems: Problem
                 if not found and not kinds:
                     raise ConfigurationError(
                         f"module {module_name!r} defines no tool; decorate a function with @tool"
-                        " (from app.tools.functions import tool)"
+                        " (from app.tools.functions.decorator import tool)"
                     )
             except ConfigurationError as error:
-                problems.at(key, str(error))
+                problems.add(key, str(error))
                 continue
             for tool in found:
                 name = tool.descriptor.name
                 if tools.setdefault(name, tool) is not tool:
-                    problems.at(
+                    problems.add(
                         key,
                         f"module {module_name!r} defines a tool {name!r}, and so does"
                         f' {homes[name]!r}; rename one: @tool(name="…")',
                     )
                 homes.setdefault(name, module_name)
             for kind in kinds:
-                if plugins.setdefault(kind.name, kind) is not kind or kind.name in SHIPPED:
-                    problems.at(
+                if plugins.setdefault(kind.name, kind) is not kind or kind.name in BUILTIN_KINDS:
+                    problems.add(
                         key,
                         f"module {module_name!r} defines a plugin {kind.name!r}, which there is"
                         " already; give it another name",
                     )
-    return Extensions(tools, plugins)
+    return UserExtensions(tools, plugins)
 
 
 @contextmanager

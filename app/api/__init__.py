@@ -1,5 +1,5 @@
-"""Our own face: REST and SSE under /v1, a module per resource.
+"""The routes under /v1, one module per resource: a request becomes one command or one query.
 
-Routes turn a request into one command or query and its answer into JSON; they decide nothing. May
-import `transport`, `dispatch`, `control`, `events` and `domain`; never a table.
+Authentication, error responses, SSE transport and request limits are shared by all routes and are in
+`http`. What a request changes is in `commands`; what it reads is in `queries`.
 """

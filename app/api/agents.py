@@ -5,27 +5,27 @@ from dataclasses import asdict
 from fastapi import APIRouter
 from pydantic import Field
 
-from app.api.schemas.common import Answer, Page
-from app.control.desk import Desk
-from app.domain.agents import AgentSpec
-from app.domain.capabilities import Cancellation, Continuation, OutputKind, Transcript, Waits
+from app.api.schemas.common import Page, ResponseModel
+from app.context import ServiceContext
+from app.domain.agents.capabilities import Cancellation, Continuation, OutputKind, Transcript, Waits
+from app.domain.agents.specs import AgentSpec
 from app.domain.errors import NotFound
 from app.domain.ids import AgentId
-from app.transport.access import AuthorizedRoute, MayRead
-from app.transport.deps import DeskDep
-from app.transport.refusals import refusals
+from app.http.access import AuthorizedRoute, MayRead
+from app.http.deps import ContextDep
+from app.http.error_codes import error_responses
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/agents", tags=["agents"])
 
 
-class EndpointOut(Answer):
+class EndpointOut(ResponseModel):
     """How an agent is reached that is executed elsewhere. Where that is may be nobody's business."""
 
     backend: str
     target: str | None
 
 
-class CapabilitiesOut(Answer):
+class CapabilitiesOut(ResponseModel):
     """What a run of this agent can do. A request that needs more is refused with `backend_unsupported`,
     before anything is written."""
 
@@ -41,7 +41,7 @@ class CapabilitiesOut(Answer):
     output: OutputKind
 
 
-class AgentOut(Answer):
+class AgentOut(ResponseModel):
     id: str
     version: str
     model: str = Field(description="Empty when another side executes the agent.")
@@ -57,29 +57,29 @@ class AgentOut(Answer):
 
 
 @router.get("")
-async def list_agents(desk: DeskDep, principal: MayRead) -> Page[AgentOut]:
+async def list_agents(ctx: ContextDep, principal: MayRead) -> Page[AgentOut]:
     """Every agent that may be started, in the order of the agents file."""
-    agents = [_agent_out(desk, spec) for spec in desk.roster.specs.values()]
+    agents = [_agent_out(ctx, spec) for spec in ctx.agents.specs.values()]
     return Page[AgentOut](items=agents, next_cursor=None, has_more=False)
 
 
-@router.get("/{agent_id}", responses=refusals("agent_not_found"))
-async def read_an_agent(agent_id: str, desk: DeskDep, principal: MayRead) -> AgentOut:
-    spec = desk.roster.specs.get(AgentId(agent_id))
+@router.get("/{agent_id}", responses=error_responses("agent_not_found"))
+async def read_an_agent(agent_id: str, ctx: ContextDep, principal: MayRead) -> AgentOut:
+    spec = ctx.agents.specs.get(AgentId(agent_id))
     if spec is None:
         raise NotFound("agent_not_found", f"There is no agent {agent_id[:200]!r}.")
-    return _agent_out(desk, spec)
+    return _agent_out(ctx, spec)
 
 
-def _agent_out(desk: Desk, spec: AgentSpec) -> AgentOut:
+def _agent_out(ctx: ServiceContext, spec: AgentSpec) -> AgentOut:
     return AgentOut(
         id=spec.id,
-        version=desk.roster.version(spec.id),
+        version=ctx.agents.version(spec.id),
         model=spec.model,
         endpoint=None
         if spec.endpoint is None
         else EndpointOut(backend=spec.endpoint.backend, target=spec.endpoint.target),
-        capabilities=CapabilitiesOut(**asdict(desk.roster.capabilities(spec.id))),
+        capabilities=CapabilitiesOut(**asdict(ctx.agents.capabilities(spec.id))),
         description=spec.description,
         tools=list(spec.tools),
         approval=list(spec.approval),

@@ -7,16 +7,16 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import Field
 
-from app.api.schemas.common import Answer, Time
-from app.domain.errors import Reason
-from app.events.relay import Relay, Standing
-from app.storage.connecting import CANNOT_CONNECT
-from app.storage.database import DATABASE_AWAY, Database
-from app.storage.outages import reason_of
-from app.transport.departure import Departure
-from app.transport.deps import DepartureDep, DeskDep, LivenessDep, RelayDep
+from app.api.schemas.common import ResponseModel, Time
+from app.domain.errors import UnavailableReason
+from app.events.fanout.relay import Relay, RelayHealth
+from app.http.deps import ContextDep, DrainStateDep, HeartbeatDep, RelayDep
+from app.http.limits.draining import DrainState
+from app.storage.postgres.connect import CANNOT_CONNECT
+from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
+from app.storage.postgres.errors import reason_of
 
-PATIENCE = 2.0
+DATABASE_TIMEOUT_SECONDS = 2.0
 """Probes are less patient than people."""
 
 Status: TypeAlias = Literal["healthy", "degraded", "unhealthy", "draining"]
@@ -24,7 +24,7 @@ Status: TypeAlias = Literal["healthy", "degraded", "unhealthy", "draining"]
 router = APIRouter(tags=["operations"])
 
 
-class RelayOut(Answer):
+class RelayOut(ResponseModel):
     """What carries the news of other processes. Without it their events are read from the log: later."""
 
     wire: str
@@ -32,7 +32,7 @@ class RelayOut(Answer):
     since: Time
 
 
-class Health(Answer):
+class Health(ResponseModel):
     status: Status = Field(
         description="`degraded` serves all that `healthy` does, but something of it later."
     )
@@ -43,45 +43,45 @@ class Health(Answer):
 @router.head("/health", include_in_schema=False)
 @router.get("/health", responses={503: {"model": Health, "description": "Not ready"}})
 async def is_ready(
-    desk: DeskDep,
-    liveness: LivenessDep,
+    ctx: ContextDep,
+    liveness: HeartbeatDep,
     relay: RelayDep,
-    departure: DepartureDep,
+    drain_state: DrainStateDep,
     response: Response,
 ) -> Health:
     """Whether this process can serve: 503, and why, when the database doesn't answer or takes no writes,
     and when it is stopping."""
-    reason = await _missing(desk.database) or liveness.missed
-    if reason is not None or departure.is_announced:
+    reason = await _missing(ctx.database) or liveness.missed
+    if reason is not None or drain_state.is_announced:
         response.status_code = 503
     return Health(
-        status=_status(reason, departure, relay),
+        status=_status(reason, drain_state, relay),
         components={"database": "ok" if reason is None else reason.value},
-        relay=_relay_out(relay.standing),
+        relay=_relay_out(relay.health),
     )
 
 
-def _status(reason: Reason | None, departure: Departure, relay: Relay) -> Status:
+def _status(reason: UnavailableReason | None, drain_state: DrainState, relay: Relay) -> Status:
     if reason is not None:
         return "unhealthy"
-    if departure.is_announced:
+    if drain_state.is_announced:
         return "draining"
-    return "healthy" if relay.standing.is_heard else "degraded"
+    return "healthy" if relay.health.is_connected else "degraded"
 
 
-def _relay_out(standing: Standing) -> RelayOut:
+def _relay_out(standing: RelayHealth) -> RelayOut:
     return RelayOut(
-        wire=standing.wire,
-        state="connected" if standing.is_heard else "away",
+        wire=standing.transport,
+        state="connected" if standing.is_connected else "away",
         since=standing.since,
     )
 
 
-async def _missing(database: Database) -> Reason | None:
+async def _missing(database: Database) -> UnavailableReason | None:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DATABASE_TIMEOUT_SECONDS):
             await database.ping()
-    except (*DATABASE_AWAY, *CANNOT_CONNECT) as error:
+    except (*DATABASE_UNAVAILABLE, *CANNOT_CONNECT) as error:
         return reason_of(error)
     return None
 

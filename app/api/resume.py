@@ -4,19 +4,19 @@ from fastapi import APIRouter
 
 from app.api.schemas.common import Uuid
 from app.api.schemas.resume import ResumeIn, SubmittedOut
-from app.control.decide import Decided
-from app.control.desk import Desk
-from app.control.once import Once
-from app.control.resume import as_decision, run_to_resume
-from app.dispatch.launch import decide_and_resume
-from app.dispatch.worker import Worker
+from app.commands.idempotency import IdempotentCommand
+from app.commands.tickets.decide import Decided
+from app.commands.tickets.resume import as_decision, run_to_resume
+from app.context import ServiceContext
 from app.domain.idempotency import IdempotencyKey, KeptAnswer
 from app.domain.ids import RunId, ThreadId
 from app.domain.principals import Principal
-from app.transport.access import AuthorizedRoute, MayDecide
-from app.transport.deps import DeskDep, WorkerDep
-from app.transport.refusals import refusals
-from app.transport.repetitions import KeyDep
+from app.http.access import AuthorizedRoute, MayDecide
+from app.http.deps import ContextDep, WorkerDep
+from app.http.error_codes import error_responses
+from app.http.idempotency_key import KeyDep
+from app.workers.direct_start import decide_and_execute
+from app.workers.worker import Worker
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1")
 _OF_DECISIONS = (
@@ -36,52 +36,52 @@ _OF_DECISIONS = (
 @router.post(
     "/runs/{run_id}/decision",
     status_code=202,
-    responses=refusals("run_not_found", *_OF_DECISIONS),
+    responses=error_responses("run_not_found", *_OF_DECISIONS),
     tags=["runs"],
 )
 async def resume_a_run(
     run_id: Uuid,
     body: ResumeIn,
-    desk: DeskDep,
+    ctx: ContextDep,
     worker: WorkerDep,
     principal: MayDecide,
     key: KeyDep,
 ) -> SubmittedOut:
     """Answer one ticket of a run with `resume` or `cancel`."""
-    return await _submit(desk, worker, principal, RunId(run_id), body, key)
+    return await _submit(ctx, worker, principal, RunId(run_id), body, key)
 
 
 @router.post(
     "/threads/{thread_id}/decision",
     status_code=202,
-    responses=refusals("thread_not_found", *_OF_DECISIONS),
+    responses=error_responses("thread_not_found", *_OF_DECISIONS),
     tags=["threads"],
 )
 async def resume_a_thread(
     thread_id: Uuid,
     body: ResumeIn,
-    desk: DeskDep,
+    ctx: ContextDep,
     worker: WorkerDep,
     principal: MayDecide,
     key: KeyDep,
 ) -> SubmittedOut:
     """Answer one ticket of the run that occupies a thread."""
-    run_id = await run_to_resume(desk, principal, ThreadId(thread_id))
-    return await _submit(desk, worker, principal, run_id, body, key)
+    run_id = await run_to_resume(ctx, principal, ThreadId(thread_id))
+    return await _submit(ctx, worker, principal, run_id, body, key)
 
 
 async def _submit(
-    desk: Desk,
+    ctx: ServiceContext,
     worker: Worker | None,
     principal: Principal,
     run_id: RunId,
     body: ResumeIn,
     key: IdempotencyKey | None,
 ) -> SubmittedOut:
-    decision = await as_decision(desk, principal, run_id, body.to_domain())
-    once = None if key is None else Once(key, _as_submitted)
+    decision = await as_decision(ctx, principal, run_id, body.to_domain())
+    once = None if key is None else IdempotentCommand(key, _as_submitted)
     return _submitted_out(
-        await decide_and_resume(desk, worker, principal, run_id, [decision], once)
+        await decide_and_execute(ctx, worker, principal, run_id, [decision], once)
     )
 
 
@@ -94,7 +94,7 @@ def _submitted_out(decided: Decided) -> SubmittedOut:
     return SubmittedOut(
         thread_id=decided.run.thread_id,
         run_id=decided.run.id,
-        ticket_id=result.ticket.ticket_id,
+        ticket_id=result.ticket.name,
         tool_call_id=result.ticket.call_id,
         decision_id=result.decision.decision_id,
     )

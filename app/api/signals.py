@@ -5,9 +5,9 @@ from typing import Literal
 from fastapi import APIRouter, Response
 from pydantic import Field, field_validator
 
-from app.api.schemas.common import Answer, JsonValue, Request, Str, Time
-from app.control import signals
-from app.control.signals import NewSignal
+from app.api.schemas.common import JsonValue, RequestModel, ResponseModel, Str, Time
+from app.commands.tickets import signals
+from app.commands.tickets.signals import NewSignal
 from app.domain.json_values import compact
 from app.domain.signals import (
     MAX_ID_CHARACTERS,
@@ -19,14 +19,14 @@ from app.domain.signals import (
     SignalTicket,
     StoredSignal,
 )
-from app.transport.access import AuthorizedRoute, MaySignal
-from app.transport.deps import DeskDep
-from app.transport.refusals import refusals
+from app.http.access import AuthorizedRoute, MaySignal
+from app.http.deps import ContextDep
+from app.http.error_codes import error_responses
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/signals", tags=["signals"])
 
 
-class SignalIn(Request):
+class SignalIn(RequestModel):
     """An event. Calls wait for its name and key; `id` makes it safe to send again."""
 
     id: Str = Field(
@@ -52,7 +52,7 @@ class SignalIn(Request):
         return value
 
 
-class SignalTicketOut(Answer):
+class SignalTicketOut(ResponseModel):
     """A ticket that waited for the signal, and what came of it."""
 
     id: str
@@ -64,7 +64,7 @@ class SignalTicketOut(Answer):
     problem: str | None = Field(description="Why the payload doesn't fit the ticket's schema.")
 
 
-class SignalOut(Answer):
+class SignalOut(ResponseModel):
     """`answered`: at least one ticket has it. `kept`: no ticket has, so the next one that fits gets it.
     `delivering`: tickets are still being answered; send the same again to see what came of it."""
 
@@ -82,16 +82,16 @@ class SignalOut(Answer):
     "",
     responses={
         202: {"model": SignalOut, "description": "Stored; some tickets are still to be answered"},
-        **refusals("signal_id_conflict", "signal_payload_mismatch", "queue_full"),
+        **error_responses("signal_id_conflict", "signal_payload_mismatch", "queue_full"),
     },
 )
 async def send_a_signal(
-    body: SignalIn, desk: DeskDep, principal: MaySignal, response: Response
+    body: SignalIn, ctx: ContextDep, principal: MaySignal, response: Response
 ) -> SignalOut:
     """Answer each call of the tenant that waits for this name and key, once per `id`. Without such a call
     the signal is kept for the next one. An answer of 200 or 202 means that the signal can't be lost."""
     new = NewSignal(id=body.id, name=body.name, key=body.key, payload=body.payload)
-    sent = signal_out(await signals.send(desk, principal, new))
+    sent = signal_out(await signals.send(ctx, principal, new))
     if sent.status == SignalStatus.DELIVERING.value:
         response.status_code = 202
     return sent

@@ -6,13 +6,13 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from pydantic import AliasChoices, Field, model_validator
 
-from app.api.schemas.common import Answer, Time, Uuid
-from app.api.schemas.common import Request as Body
-from app.control import reading
+from app.api.schemas.common import RequestModel as Body
+from app.api.schemas.common import ResponseModel, Time, Uuid
 from app.domain.ids import RunId, ThreadId
-from app.transport.access import AuthorizedRoute, MayRead
-from app.transport.deps import DeskDep, StreamTokenSignerDep
-from app.transport.refusals import refusals
+from app.http.access import AuthorizedRoute, MayRead
+from app.http.deps import ContextDep, StreamTokenSignerDep
+from app.http.error_codes import error_responses
+from app.queries import records
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/stream-tokens", tags=["streams"])
 
@@ -31,16 +31,16 @@ class StreamTokenIn(Body):
         return self
 
 
-class StreamTokenOut(Answer):
+class StreamTokenOut(ResponseModel):
     token: str
     expires_at: Time
 
 
-@router.post("", status_code=201, responses=refusals("run_not_found", "thread_not_found"))
+@router.post("", status_code=201, responses=error_responses("run_not_found", "thread_not_found"))
 async def make_a_stream_token(
     body: StreamTokenIn,
     request: Request,
-    desk: DeskDep,
+    ctx: ContextDep,
     signer: StreamTokenSignerDep,
     principal: MayRead,
 ) -> StreamTokenOut:
@@ -48,9 +48,9 @@ async def make_a_stream_token(
     run_id = None if body.run_id is None else RunId(body.run_id)
     thread_id = None if body.thread_id is None else ThreadId(body.thread_id)
     if run_id is not None:
-        await reading.run(desk, principal, run_id)
+        await records.read_run(ctx, principal, run_id)
     elif thread_id is not None:
-        await reading.thread(desk, principal, thread_id)
-    expires_at = desk.clock.now() + timedelta(seconds=request.app.state.stream_token_ttl)
+        await records.read_thread(ctx, principal, thread_id)
+    expires_at = ctx.clock.now() + timedelta(seconds=request.app.state.stream_token_ttl)
     token = signer.sign(principal, run_id, thread_id, expires_at)
     return StreamTokenOut(token=token, expires_at=expires_at)

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.domain.backends import BackendResult
-from app.domain.capabilities import Capabilities
-from app.domain.decisions import Answer
-from app.domain.endpoints import Endpoint
+from app.domain.agents.backend_results import BackendResult
+from app.domain.agents.capabilities import Capabilities
+from app.domain.agents.endpoints import Endpoint
 from app.domain.errors import HoldfastError
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.json_values import Json, JsonObject
-from app.domain.messages import Message
+from app.domain.threads.messages import Message
+from app.domain.tickets.decisions import DecisionAnswer
 
 
 class BackendError(HoldfastError):
@@ -35,7 +35,7 @@ class RemoteAnswer:
 
     question: str
     decision_id: str
-    answer: Answer
+    answer: DecisionAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class PendingQuestions:
     """A turn that has come to wait for people, and the names of what it had asked by then."""
 
     run_id: RunId
@@ -83,22 +83,22 @@ class Abort:
     binding: JsonObject | None
 
 
-class Voice(Protocol):
+class TurnEmitter(Protocol):
     """How a turn shows what it does, while it does it."""
 
-    async def accepted(self, binding: JsonObject) -> None:
+    async def bind(self, binding: JsonObject) -> None:
         """Keep what finds this turn again; returns once that is durable."""
 
     def text(self, delta: str) -> None:
         """A piece of the answer."""
 
-    def starts_over(self, reason: str) -> None:
+    def start_over(self, reason: str) -> None:
         """Void the pieces of this turn so far: they come again, or something else does."""
 
     def activity(self, activity_type: str, content: Json) -> None:
         """What the remote is at, in place of what was shown before under the same type."""
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until what was said and isn't durable yet is within its bound."""
 
 
@@ -108,11 +108,11 @@ class Backend(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    async def execute_root(self, turn: Turn, voice: Voice) -> BackendResult:
+    async def execute_root(self, turn: Turn, voice: TurnEmitter) -> BackendResult:
         """Carry out a turn; raises `BackendError` when that can't be done. The endpoint's time-out is a
         result of it (`TimedOut`), and not an error."""
 
-    async def asked_now(self, look: Look) -> frozenset[str]:
+    async def pending_questions(self, look: PendingQuestions) -> frozenset[str]:
         """The names of all that it waits for people to answer, by which it shows whether somebody else has;
         raises `BackendError` when that can't be told."""
 
@@ -129,7 +129,7 @@ class Factory(Protocol):
     def capabilities(self) -> Capabilities:
         """What every backend of this kind can do."""
 
-    def faults(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
+    def option_errors(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
         """What is wrong with an endpoint as it is written: keys below it, each with a sentence."""
 
     def problem(self, endpoint: Endpoint, environment: Mapping[str, str]) -> str | None:

@@ -5,7 +5,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from app.domain.endpoints import Endpoint
+from app.domain.agents.endpoints import Endpoint
 
 
 class EndpointOptions(BaseModel):
@@ -18,7 +18,7 @@ class EndpointOptions(BaseModel):
         return cls.model_validate(dict(endpoint.options))
 
     @classmethod
-    def faults_of(cls, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
+    def errors_of(cls, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
         """What is wrong with the options: keys below the endpoint, each with a sentence."""
         try:
             cls.of(endpoint)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.agents.problems import choices
+from app.agents.config_errors import did_you_mean
 from app.backends.base import Backend, Factory
-from app.domain.capabilities import REMOTE_STATELESS_TEXT, Capabilities
-from app.domain.endpoints import Endpoint, endpoint_to_json
+from app.domain.agents.capabilities import REMOTE_STATELESS_TEXT, Capabilities
+from app.domain.agents.endpoints import Endpoint, endpoint_to_json
 from app.domain.json_values import canonical
 
 
@@ -24,12 +24,12 @@ class Backends:
     environment: Mapping[str, str]
     _built: dict[str, Backend] = field(default_factory=dict)
 
-    def faults(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
+    def option_errors(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
         factory = self.factories.get(endpoint.backend)
         if factory is None:
-            known = choices(endpoint.backend, self.factories)
+            known = did_you_mean(endpoint.backend, self.factories)
             return [("backend", f"there is no backend {endpoint.backend!r}; {known}")]
-        return factory.faults(endpoint)
+        return factory.option_errors(endpoint)
 
     def problem(self, endpoint: Endpoint) -> str | None:
         factory = self.factories.get(endpoint.backend)

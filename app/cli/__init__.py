@@ -4,7 +4,7 @@ Each command is a thin shell around a module of this package. A command that can
 says why in one sentence on stderr and leaves with an exit code; nobody sees a traceback.
 """
 
-from app.cli.endings import ExitCode
+from app.cli.exit_codes import ExitCode
 
 
 def main() -> None:

@@ -9,14 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import environment, keys, tailing
-from app.cli.conversation import converse
-from app.cli.questions import approving, ask
-from app.cli.screen import Screen
-from app.cli.server import asking
+from app.cli import environment, keys
+from app.cli.client import tail as tailing
+from app.cli.client.api_client import ticket_client
+from app.cli.client.interactive_run import run_interactively
+from app.cli.client.output import Output
+from app.cli.client.ticket_prompt import approving, ask
 from app.clock import new_id
-from app.domain.decisions import Action
 from app.domain.principals import Scope
+from app.domain.tickets.decisions import Action
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,25 +39,25 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 @app.command()
 def serve() -> None:
     """Serve HTTP, and execute runs unless HOLDFAST_ROLE is `api`."""
-    from app.cli import process, serving  # noqa: PLC0415  slow, see above
+    from app.cli.server import event_loop, serving  # noqa: PLC0415  slow, see above
 
-    process.run(partial(serving.serve, process.prepare()))
+    event_loop.run(partial(serving.serve, event_loop.prepare()))
 
 
 @app.command()
 def worker() -> None:
     """Execute runs without serving HTTP."""
-    from app.cli import process, serving  # noqa: PLC0415  slow, see above
+    from app.cli.server import event_loop, serving  # noqa: PLC0415  slow, see above
 
-    process.run(partial(serving.work, process.prepare()))
+    event_loop.run(partial(serving.work, event_loop.prepare()))
 
 
 @app.command()
 def migrate() -> None:
     """Bring the database of DATABASE_URL to this version's schema."""
-    from app.cli import process, serving  # noqa: PLC0415  slow, see above
+    from app.cli.server import event_loop, serving  # noqa: PLC0415  slow, see above
 
-    process.run(partial(serving.migrate, process.prepare()))
+    event_loop.run(partial(serving.migrate, event_loop.prepare()))
 
 
 @app.command()
@@ -80,11 +81,11 @@ def run(
     }
     if thread is not None:
         request["thread_id"] = thread
-    screen = Screen()
+    screen = Output()
     by_person = partial(ask, screen=screen)
-    with asking(*environment.server(url, key)) as server:
+    with ticket_client(*environment.server_settings(url, key)) as server:
         answer = approving(by_person) if yes else by_person
-        raise SystemExit(converse(server, screen, request, answer))
+        raise SystemExit(run_interactively(server, screen, request, answer))
 
 
 @app.command()
@@ -95,7 +96,7 @@ def tail(
     key: Key = None,
 ) -> None:
     """Follow a run's events from its beginning until it is done."""
-    with asking(*environment.server(url, key)) as server:
+    with ticket_client(*environment.server_settings(url, key)) as server:
         tailing.tail(server, run_id, as_json=as_json)
 
 
@@ -124,7 +125,7 @@ def decide(
         decision["arguments"] = _json("--arguments", arguments)
     if result is not None:
         decision["result"] = _json("--result", result)
-    with asking(*environment.server(url, key)) as server:
+    with ticket_client(*environment.server_settings(url, key)) as server:
         answer = server.decide(run_id, decision)
     for decided in answer["results"]:
         typer.echo(f"{decided['ticket_id']}: {decided['action']} {decided['status']}")
@@ -152,7 +153,7 @@ def signal(
         "key": event_key,
         "payload": _json("JSON", payload),
     }
-    with asking(*environment.server(url, key)) as server:
+    with ticket_client(*environment.server_settings(url, key)) as server:
         sent = server.signal(body)
     typer.echo(f"{sent['id']}: {sent['status']}")
     for ticket in sent["tickets"]:
@@ -160,11 +161,12 @@ def signal(
 
 
 @app.command(name="doctor")
-def examine(url: Url = None, key: Key = None) -> None:
+def run_doctor(url: Url = None, key: Key = None) -> None:
     """Check settings, agents, models, database and server, and say what to do."""
-    from app.cli import doctor, process  # noqa: PLC0415  slow, see above
+    from app.cli import doctor  # noqa: PLC0415  slow, see above
+    from app.cli.server import event_loop  # noqa: PLC0415  slow, see above
 
-    process.run(partial(doctor.examine, process.prepare(least_level="error"), url, key))
+    event_loop.run(partial(doctor.run_checks, event_loop.prepare(least_level="error"), url, key))
 
 
 @app.command()
@@ -180,17 +182,17 @@ app.add_typer(key_commands, name="keys")
 
 
 @key_commands.command()
-def new(
+def create_key(
     subject: Annotated[str, typer.Option(help="Whose key it is, as audits will name them.")],
     scope: Annotated[list[Scope], typer.Option(help="What it may do; repeat for several.")],
     tenant: Annotated[str, typer.Option(help="Whose data it sees.")] = "default",
 ) -> None:
     """Make a key: shown once on stderr, with its entry for the keys file on stdout."""
-    keys.make(subject, tenant, scope)
+    keys.new_key(subject, tenant, scope)
 
 
 @key_commands.command(name="hash")
-def hash_of_stdin() -> None:
+def hash_key() -> None:
     """Read a key from stdin, print its SHA-256 for the keys file."""
     typer.echo(keys.digest(typer.get_text_stream("stdin").read().strip()))
 

@@ -9,31 +9,35 @@ import typer
 
 from app.agents.resolve import models_of
 from app.backends.registry import Backends
+from app.bootstrap.agents import known_backends, load_agents, require_working_models
+from app.bootstrap.connections import nats, require_direct_url
+from app.bootstrap.secrets import redactor_of
 from app.cli import environment
-from app.cli.endings import ExitCode
-from app.cli.process import Stop
-from app.cli.server import ServerAway, ServerRefused, reaching
-from app.domain.endpoints import Endpoint
+from app.cli.client.api_client import ServerRefused, ServerUnreachable, connect_client
+from app.cli.exit_codes import ExitCode
+from app.cli.server.event_loop import StopSignal
+from app.domain.agents.endpoints import Endpoint
 from app.domain.errors import ConfigurationError, DatabaseUnusable
 from app.domain.ids import AgentId
 from app.domain.redaction import Redact
-from app.events.relay import WireAway
+from app.embedded_postgres.server import EmbeddedPostgres, default_data_dir
+from app.events.fanout.relay import TransportUnavailable
+from app.http.auth import load_authenticator, require_safe_address
 from app.settings import Settings
 from app.storage import migrations
-from app.storage.capacity import capacity, connections_of, has_statement_timeout
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import DATABASE_AWAY, Database
-from app.storage.database_urls import place_of
-from app.storage.embedded import EmbeddedPostgres, default_data_dir
-from app.transport.auth import doorkeeper, require_safe_address
-from app.wiring.agents import known_backends, load_agents, require_working_models
-from app.wiring.connections import nats, require_direct_url
-from app.wiring.secrets import redactor_of
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.connection_budget import (
+    connection_budget,
+    connections_of,
+    has_statement_timeout,
+)
+from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
+from app.storage.postgres.urls import place_of
 
 _OF_THE_DATABASE: tuple[type[Exception], ...] = (
     ConfigurationError,
     DatabaseUnusable,
-    *DATABASE_AWAY,
+    *DATABASE_UNAVAILABLE,
 )
 
 
@@ -42,7 +46,7 @@ class _Findings:
         self.problems = 0
         self._redact = redact
 
-    def fine(self, what: str, remark: str = "") -> None:
+    def ok(self, what: str, remark: str = "") -> None:
         typer.echo(f"ok       {what}{f': {remark}' if remark else ''}")
 
     def problem(self, what: str, sentence: str) -> None:
@@ -51,7 +55,7 @@ class _Findings:
             typer.echo(f"problem  {what}: {line}")
 
 
-async def examine(settings: Settings, url: str | None, key: str | None, _: Stop) -> None:
+async def run_checks(settings: Settings, url: str | None, key: str | None, _: StopSignal) -> None:
     """One line for each thing that was looked at; exit code 1 when something is wrong."""
     findings = _Findings(redactor_of(settings, os.environ))
     _variables(findings)
@@ -64,22 +68,22 @@ async def examine(settings: Settings, url: str | None, key: str | None, _: Stop)
 
 
 def _variables(findings: _Findings) -> None:
-    strangers = environment.strangers(os.environ)
+    strangers = environment.unknown_variables(os.environ)
     for sentence in strangers:
         findings.problem("settings", sentence)
     if not strangers:
         chosen = [one.name for one in environment.variables() if os.environ.get(one.name)]
-        findings.fine("settings", ", ".join(chosen) or "all are the default")
+        findings.ok("settings", ", ".join(chosen) or "all are the default")
 
 
 def _keys(findings: _Findings, settings: Settings) -> None:
     try:
-        door = doorkeeper(settings.api_keys_file, settings.api_keys)
-        require_safe_address(settings.host, door)
+        authenticator = load_authenticator(settings.api_keys_file, settings.api_keys)
+        require_safe_address(settings.host, authenticator)
     except ConfigurationError as error:
         findings.problem("API keys", str(error))
     else:
-        findings.fine("API keys", "none, so this machine only" if door.is_keyless else "")
+        findings.ok("API keys", "none, so this machine only" if authenticator.is_keyless else "")
 
 
 async def _agents(findings: _Findings, settings: Settings) -> None:
@@ -92,16 +96,16 @@ async def _agents(findings: _Findings, settings: Settings) -> None:
     try:
         if settings.agents is not None:
             require_working_models(settings.agents, catalog, models)
-        findings.fine("agents", ", ".join(catalog.agents))
+        findings.ok("agents", ", ".join(catalog.agents))
     except ConfigurationError as error:
         findings.problem("agents", str(error))
     used = {name for spec in catalog.agents.values() for name in models_of(spec, catalog)}
     for spec in models.specs:
         problem = models.problem(spec.name)
         if problem is None:
-            findings.fine(f"model {spec.name}", spec.model or "plays a script")
+            findings.ok(f"model {spec.name}", spec.model or "plays a script")
         elif spec.name not in used:
-            findings.fine(f"model {spec.name}", f"no agent uses it, and it can't work: {problem}")
+            findings.ok(f"model {spec.name}", f"no agent uses it, and it can't work: {problem}")
         elif settings.agents is None:
             findings.problem(f"model {spec.name}", problem)
     for agent in catalog.agents.values():
@@ -114,7 +118,7 @@ def _endpoint(findings: _Findings, agent: AgentId, endpoint: Endpoint, backends:
     """Nobody is called: whether the agent can be talked to as it is written down."""
     problem = backends.problem(endpoint)
     if problem is None:
-        findings.fine(f"agent {agent}", f"lives elsewhere, by {endpoint.backend}; not called now")
+        findings.ok(f"agent {agent}", f"lives elsewhere, by {endpoint.backend}; not called now")
     else:
         findings.problem(f"agent {agent}", problem)
 
@@ -122,13 +126,13 @@ def _endpoint(findings: _Findings, agent: AgentId, endpoint: Endpoint, backends:
 async def _database(findings: _Findings, settings: Settings) -> None:
     data_dir = settings.data_dir or default_data_dir()
     if settings.database_url is None and not (data_dir / "cluster").exists():
-        findings.fine("database", f"embedded, to be made in {data_dir} by the first start")
+        findings.ok("database", f"embedded, to be made in {data_dir} by the first start")
         return
     try:
         async with _opened(settings) as (database, place):
-            await migrations.require_recent(database.hot)
-            version = await migrations.server_version(database.hot)
-            findings.fine("database", f"Postgres {version} at {place}")
+            await migrations.require_recent(database.pool)
+            version = await migrations.server_version(database.pool)
+            findings.ok("database", f"Postgres {version} at {place}")
             await _schema(findings, database, settings)
     except _OF_THE_DATABASE as error:
         findings.problem("database", str(error) or type(error).__name__)
@@ -160,16 +164,16 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Database, str]]:
 
 async def _schema(findings: _Findings, database: Database, settings: Settings) -> None:
     try:
-        await migrations.require_usable(database.hot)
+        await migrations.require_usable(database.pool)
     except migrations.NotMigrated as error:
         if settings.migrate or (settings.migrate is None and settings.database_url is None):
-            findings.fine("migrations", "the next start makes them")
+            findings.ok("migrations", "the next start makes them")
         else:
             findings.problem("migrations", str(error))
         return
-    findings.fine("migrations", f"revision {migrations.newest_revision()}")
-    if await migrations.queue_is_there(database.hot):
-        findings.fine("queue")
+    findings.ok("migrations", f"revision {migrations.newest_revision()}")
+    if await migrations.queue_is_there(database.pool):
+        findings.ok("queue")
     else:
         findings.problem("queue", "its tables are missing: restore the schema pgq from a backup")
     await _connections(findings, database, settings)
@@ -181,17 +185,17 @@ async def _connections(findings: _Findings, database: Database, settings: Settin
         hot_pool_size=settings.hot_pool_size,
         pgbouncer=settings.pgbouncer,
     )
-    found = await capacity(database.hot, each)
-    count = f"{found.processes} running, each opens up to {found.each} of {found.room}"
-    if found.suffices:
-        findings.fine("connections", count)
+    found = await connection_budget(database.pool, each)
+    count = f"{found.processes} running, each opens up to {found.each} of {found.available}"
+    if found.is_enough:
+        findings.ok("connections", count)
     else:
         findings.problem(
             "connections",
             f"{count}: raise max_connections, lower HOLDFAST_POOL_SIZE or HOLDFAST_HOT_POOL_SIZE, "
             "or put a PgBouncer in between",
         )
-    if settings.pgbouncer and not await has_statement_timeout(database.hot):
+    if settings.pgbouncer and not await has_statement_timeout(database.pool):
         findings.problem(
             "statement timeout",
             "none behind PgBouncer: ALTER ROLE … SET statement_timeout = '15s', lock_timeout = '5s'",
@@ -203,10 +207,10 @@ async def _relay(findings: _Findings, settings: Settings) -> None:
     if settings.nats_url is None:
         return
     try:
-        findings.fine("NATS", await nats().require_reachable(settings.nats_url))
+        findings.ok("NATS", await nats().require_reachable(settings.nats_url))
     except ConfigurationError as error:
         findings.problem("NATS", str(error))
-    except WireAway as error:
+    except TransportUnavailable as error:
         findings.problem(
             "NATS",
             f"no server of NATS_URL answers ({error}); replicas read from the log what the others say",
@@ -215,18 +219,18 @@ async def _relay(findings: _Findings, settings: Settings) -> None:
 
 def _server(findings: _Findings, settings: Settings, url: str | None, key: str | None) -> None:
     """Asked for only by default, it needn't run."""
-    address, key = environment.server(url, key)
+    address, key = environment.server_settings(url, key)
     try:
-        with reaching(address, key) as server:
+        with connect_client(address, key) as server:
             server.get("/health")
             agents = server.get("/v1/agents")["items"]
-    except ServerAway as error:
+    except ServerUnreachable as error:
         if url is None and settings.url is None:
-            findings.fine("server", f"none runs at {address}")
+            findings.ok("server", f"none runs at {address}")
         else:
             findings.problem("server", str(error))
     except ServerRefused as error:
         remedy = ": set HOLDFAST_API_KEY to one that it knows" if error.status == 401 else ""
         findings.problem("server", f"{address} answers {error}{remedy}")
     else:
-        findings.fine("server", f"{address} offers {', '.join(one['id'] for one in agents)}")
+        findings.ok("server", f"{address} offers {', '.join(one['id'] for one in agents)}")

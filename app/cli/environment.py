@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from pydantic import ValidationError
 
-from app.cli.endings import give_up
+from app.cli.exit_codes import exit_with
 from app.llm.specs import DEFAULT_ANTHROPIC_MODEL, DEFAULT_OPENAI_MODEL, OPENAI_BASE_URL
 from app.settings import Settings
 
@@ -36,10 +36,10 @@ def read_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        give_up("\nholdfast: ".join(_sentences(error)))
+        exit_with("\nholdfast: ".join(_sentences(error)))
 
 
-def server(url: str | None, key: str | None) -> tuple[str, str | None]:
+def server_settings(url: str | None, key: str | None) -> tuple[str, str | None]:
     """Which server is asked, and with which key: by option, by setting, or the one of this machine."""
     settings = read_settings()
     here = f"http://127.0.0.1:{settings.port or _USUAL_PORT}"
@@ -59,7 +59,7 @@ def variables() -> list[Variable]:
     return [*settings, *_OF_MODELS]
 
 
-def strangers(environ: Mapping[str, str]) -> list[str]:
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """A sentence for each variable that looks like a setting and is none."""
     known = [
         *(variable.name for variable in variables()),

@@ -14,7 +14,7 @@ def digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def make(subject: str, tenant: str, scopes: Sequence[Scope]) -> None:
+def new_key(subject: str, tenant: str, scopes: Sequence[Scope]) -> None:
     """Print a new key to stderr, and what HOLDFAST_API_KEYS_FILE needs to stdout."""
     key = f"hf_{secrets.token_urlsafe(32)}"
     typer.echo(f"The key, shown this once: {key}", err=True)

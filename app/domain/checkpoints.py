@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.domain.control_events import PauseRequested, RolledBack
-from app.domain.events import AgentEvent
+from app.domain.children.background_tasks import NewTask
+from app.domain.events.command_events import PauseRequested, RolledBack
+from app.domain.events.run_events import AgentEvent
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import JsonObject
-from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Visibility
-from app.domain.pauses import NewPause
-from app.domain.runs import Done, MessageInput, MessageOutput, Running, Usage, Waiting
-from app.domain.tasks import NewTask
-from app.domain.tickets import Ticket
-from app.domain.tool_calls import CallState, CallStatus
+from app.domain.runs.pauses import NewPause
+from app.domain.runs.runs import Done, MessageInput, MessageOutput, Running, Usage, Waiting
+from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role, Visibility
+from app.domain.tickets.tickets import Ticket
+from app.domain.tools.tool_calls import CallState, CallStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PendingEvent:
     """An event and the step it was said in."""
 
     event: AgentEvent
@@ -55,8 +55,8 @@ class Checkpoint:
     void: tuple[TicketKey, ...] = ()
     """Questions that nobody needs to answer any more."""
     tasks: tuple[NewTask, ...] = ()
-    said: tuple[Said, ...] = ()
-    tells_remote: bool = False
+    pending_events: tuple[PendingEvent, ...] = ()
+    notifies_remote: bool = False
     """The agent lives elsewhere, and has to be told that nobody wants its work any more."""
     owes_run_end: bool = False
     """The run ends without its agent's code: a worker has to call the `run_end` hooks afterwards."""
@@ -78,7 +78,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class CheckpointSaved:
     """It is durable. What others have put before the run, and still do for it, as of that instant."""
 
     unread_inputs: int = 0
@@ -92,13 +92,13 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class DecidedMeanwhile:
+class DecidedConcurrently:
     """Nothing was written: the run was about to wait for a ticket that has been decided by now, or to take
     one back."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class InputOrTasksPending:
     """Nothing was written: the run was about to end by itself, to wait for its tasks or to pause, and may
     not.
 
@@ -111,11 +111,11 @@ class Unsettled:
     is_paused: bool = False
 
 
-CheckpointAnswer: TypeAlias = Saved | DecidedMeanwhile | Unsettled
+CheckpointAnswer: TypeAlias = CheckpointSaved | DecidedConcurrently | InputOrTasksPending
 
 
 @dataclass(frozen=True, slots=True)
-class Materialized:
+class OutputRanges:
     output: MessageOutput
     messages: tuple[LoggedMessage, ...]
 
@@ -128,7 +128,7 @@ def materialize_output(
     previous: MessageOutput,
     step_count: int,
     input_message_count: int = 0,
-) -> Materialized:
+) -> OutputRanges:
     """What of `log` this run has produced, with new messages stamped as its own.
 
     `log` is the whole log or just its new end: what `previous` already names is carried over, so the
@@ -153,7 +153,7 @@ def materialize_output(
         if message.id not in known:
             known.add(message.id)
             ids.append(message.id)
-    return Materialized(MessageOutput(hull, tuple(ids)), tuple(stamped))
+    return OutputRanges(MessageOutput(hull, tuple(ids)), tuple(stamped))
 
 
 def _output_start(

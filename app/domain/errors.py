@@ -102,7 +102,7 @@ class Unavailable(Refusal):
     pass
 
 
-class AnsweredBefore(HoldfastError):
+class AlreadyAnswered(HoldfastError):
     """A request under this key had its effect before; nothing was changed now."""
 
     def __init__(self, answer: KeptAnswer) -> None:
@@ -118,7 +118,7 @@ class DatabaseUnusable(HoldfastError):
     """The database can't be used; the message is one sentence that says what to do."""
 
 
-class Reason(StrEnum):
+class UnavailableReason(StrEnum):
     """Why a database can't be used for now; part of what clients, probes and metrics are told."""
 
     UNREACHABLE = "unreachable"
@@ -135,19 +135,21 @@ class Reason(StrEnum):
     TOO_SLOW = "too_slow"
 
 
-class DatabaseAway(HoldfastError):
+class DatabaseUnavailable(HoldfastError):
     """The database didn't answer; nothing is known of the statement but that it may be tried again."""
 
-    def __init__(self, detail: str = "", reason: Reason = Reason.UNREACHABLE) -> None:
+    def __init__(
+        self, detail: str = "", reason: UnavailableReason = UnavailableReason.UNREACHABLE
+    ) -> None:
         super().__init__(detail)
         self.reason = reason
 
 
-class DatabaseBusy(DatabaseAway):
+class DatabaseBusy(DatabaseUnavailable):
     """No connection got free in time; nothing was asked of the database."""
 
     def __init__(self, detail: str) -> None:
-        super().__init__(detail, Reason.BUSY)
+        super().__init__(detail, UnavailableReason.BUSY)
 
 
 class EventTimedOut(HoldfastError):

@@ -11,24 +11,25 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.clock import pause
-from app.domain.control_events import CONTROL_EVENTS
+from app.clock import sleep
 from app.domain.errors import BadCursor, Gone
-from app.domain.events import RUN_FINISH
+from app.domain.events.command_events import COMMAND_EVENTS
+from app.domain.events.run_events import RUN_FINISH
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.domain.runs import RunStatus
-from app.events.frames import Frame, logged_frame
-from app.events.hub import Hub, Subscription
-from app.storage import events, runs
-from app.storage.database import DATABASE_AWAY, RawPool
-from app.storage.events import Stretch
+from app.domain.runs.runs import RunStatus
+from app.events.fanout.hub import Hub, Subscription
+from app.events.sse_encoding import Frame, logged_frame
+from app.storage.events import event_log
+from app.storage.events.event_log import EventPage
+from app.storage.postgres.database import DATABASE_UNAVAILABLE, RawPool
+from app.storage.runs import runs
 
-PAGE = 500
-LOOK_AGAIN = 0.5
+PAGE_SIZE = 500
+POLL_INTERVAL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class StreamScope:
     """What is followed: a whole thread, or one run of it."""
 
     tenant: Tenant
@@ -42,7 +43,7 @@ class Scope:
 
 
 Filter: TypeAlias = Callable[[Frame], bool]
-Heard: TypeAlias = Sequence[Frame] | None
+FrameBatch: TypeAlias = Sequence[Frame] | None
 """Some frames in order, or None: nothing to show for as long as a heartbeat."""
 
 
@@ -52,7 +53,7 @@ class Follower:
     def __init__(
         self,
         pool: RawPool,
-        scope: Scope,
+        scope: StreamScope,
         subscription: Subscription,
         *,
         after: int,
@@ -73,7 +74,7 @@ class Follower:
         self._showed_at = asyncio.get_running_loop().time()
         subscription.cursor = after
 
-    async def frames(self) -> AsyncGenerator[Heard]:
+    async def frames(self) -> AsyncGenerator[FrameBatch]:
         """Everything wanted after the cursor, until the scope has nothing more to say."""
         while True:
             heard = await self._read() if self._behind else await self._listen()
@@ -100,17 +101,17 @@ class Follower:
     async def _read(self) -> list[Frame]:
         """What the log has; nothing while the database is away, which no client need notice."""
         try:
-            stretch = await events.read_after(
+            stretch = await event_log.read_after(
                 self._pool,
                 self._scope.tenant,
                 self._scope.thread_id,
                 self._cursor,
                 run_id=self._scope.run_id,
-                limit=PAGE,
+                limit=PAGE_SIZE,
             )
             gap = await _gap(self._pool, self._scope, stretch, self._cursor)
-        except DATABASE_AWAY:
-            await look_again()
+        except DATABASE_UNAVAILABLE:
+            await poll_interval()
             return []
         if gap is not None:
             raise Gone("cursor_expired", gap.reason, oldest_available=gap.oldest_available)
@@ -151,7 +152,7 @@ class Follower:
     def _ends_with_finish(self, heard: Sequence[Frame]) -> bool:
         """Others may speak to a run that rests: what they say doesn't mean that it goes on."""
         for frame in reversed(heard):
-            if frame.event_type not in CONTROL_EVENTS:
+            if frame.event_type not in COMMAND_EVENTS:
                 return frame.event_type == RUN_FINISH
         return self._at_finish
 
@@ -163,19 +164,19 @@ class Follower:
         if self._scope.run_id is None:
             return False
         try:
-            standing = await runs.standing(self._pool, self._scope.tenant, self._scope.run_id)
-        except DATABASE_AWAY:
+            standing = await runs.status_of_run(self._pool, self._scope.tenant, self._scope.run_id)
+        except DATABASE_UNAVAILABLE:
             self._behind = True
             return None
         if standing is None or standing.status is RunStatus.DONE:
             return True
-        return standing.rests and not self._scope.until_done
+        return standing.is_idle and not self._scope.until_done
 
 
 def follow(
     pool: RawPool,
     hub: Hub,
-    scope: Scope,
+    scope: StreamScope,
     *,
     after: int,
     heartbeat: float,
@@ -206,7 +207,7 @@ class _Gap:
     oldest_available: int
 
 
-async def _gap(pool: RawPool, scope: Scope, stretch: Stretch, after: int) -> _Gap | None:
+async def _gap(pool: RawPool, scope: StreamScope, stretch: EventPage, after: int) -> _Gap | None:
     """Whether somebody who has read up to the cursor would miss something, or get it twice."""
     if stretch.events and (stretch.events[0].from_seq or after + 1) <= after:
         return _Gap(f"Event {after} has been merged with its neighbours.", stretch.events[0].seq)
@@ -215,16 +216,16 @@ async def _gap(pool: RawPool, scope: Scope, stretch: Stretch, after: int) -> _Ga
     if scope.run_id is None:
         oldest = stretch.pruned_to + 1
         return _Gap(f"Events up to {stretch.pruned_to} were old and have been removed.", oldest)
-    if not stretch.events or await events.has_its_beginning(
+    if not stretch.events or await event_log.has_its_beginning(
         pool, scope.tenant, scope.thread_id, scope.run_id, stretch.events[0].seq
     ):
         return None
     return _Gap("The events of this run were old and have been removed.", stretch.head + 1)
 
 
-async def check_cursor(pool: RawPool, scope: Scope, after: int, snapshot: str) -> bool:
+async def check_cursor(pool: RawPool, scope: StreamScope, after: int, snapshot: str) -> bool:
     """Whether anything stands after the cursor; a cursor that can't be continued is refused."""
-    stretch = await events.read_after(
+    stretch = await event_log.read_after(
         pool, scope.tenant, scope.thread_id, after, run_id=scope.run_id, limit=1
     )
     if after > stretch.head:
@@ -244,14 +245,14 @@ async def check_cursor(pool: RawPool, scope: Scope, after: int, snapshot: str) -
     return bool(stretch.events)
 
 
-async def beginning(pool: RawPool, scope: Scope) -> int:
+async def first_cursor(pool: RawPool, scope: StreamScope) -> int:
     """The number before the first event that a thread still has."""
-    return (await events.read_after(pool, scope.tenant, scope.thread_id, 0, limit=1)).pruned_to
+    return (await event_log.read_after(pool, scope.tenant, scope.thread_id, 0, limit=1)).pruned_to
 
 
-async def look_again() -> None:
+async def poll_interval() -> None:
     """Let an outage pass; not all streams come back at the same instant."""
-    await pause(LOOK_AGAIN * random.uniform(0.5, 1.5))
+    await sleep(POLL_INTERVAL_SECONDS * random.uniform(0.5, 1.5))
 
 
 def parse_cursor(text: str) -> int:
@@ -264,16 +265,16 @@ def parse_cursor(text: str) -> int:
 
 
 async def read_page(
-    pool: RawPool, scope: Scope, after: int, limit: int
+    pool: RawPool, scope: StreamScope, after: int, limit: int
 ) -> tuple[list[Frame], bool]:
     """The next events as they are now, and whether there are more."""
-    stretch = await events.read_after(
+    stretch = await event_log.read_after(
         pool, scope.tenant, scope.thread_id, after, run_id=scope.run_id, limit=limit
     )
     frames = [logged_frame(scope.thread_id, event) for event in stretch.events]
     return frames, stretch.is_full
 
 
-async def newest(pool: RawPool, scope: Scope) -> int:
+async def last_cursor(pool: RawPool, scope: StreamScope) -> int:
     """The number of the thread's last event."""
-    return (await events.read_after(pool, scope.tenant, scope.thread_id, 0, limit=1)).head
+    return (await event_log.read_after(pool, scope.tenant, scope.thread_id, 0, limit=1)).head

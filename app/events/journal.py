@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Said
+from app.domain.checkpoints import Checkpoint, CheckpointAnswer, PendingEvent
 from app.domain.errors import OwnershipLost
-from app.domain.event_sizes import merged, size_of
-from app.domain.events import AgentEvent, StepStart
+from app.domain.events.event_sizes import merge_deltas, size_of
+from app.domain.events.run_events import AgentEvent, StepStart
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.events.backlog import PER_EVENT, Backlog, weight
+from app.events.unsaved_bytes import BYTES_PER_EVENT, UnsavedBytes, weight
 
 
 class Journal:
@@ -37,8 +37,8 @@ class Journal:
         self._wake_soon = wake_soon
         self._save = save
         self._on_lost = on_lost
-        self._pending: list[Said] = []
-        self._backlog = Backlog()
+        self._pending: list[PendingEvent] = []
+        self._backlog = UnsavedBytes()
         self._flushed = asyncio.Event()
         self._flushed.set()
         self.lost = asyncio.Event()
@@ -46,17 +46,17 @@ class Journal:
         self.held = False
         """A checkpoint is about to take what is pending: don't flush it."""
 
-    def say(self, event: AgentEvent, step: int | None) -> None:
+    def emit(self, event: AgentEvent, step: int | None) -> None:
         self._backlog.refuse_overflow(event)
         pending = self._pending
         self._backlog.add(size_of(event))
         if pending and pending[-1].step == step:
-            joined = merged(pending[-1].event, event)
+            joined = merge_deltas(pending[-1].event, event)
             if joined is not None:
-                pending[-1] = Said(joined, step)
+                pending[-1] = PendingEvent(joined, step)
                 return
-        self._backlog.add(PER_EVENT)
-        pending.append(Said(event, step))
+        self._backlog.add(BYTES_PER_EVENT)
+        pending.append(PendingEvent(event, step))
         if self.held:
             return
         if isinstance(event, StepStart):
@@ -64,9 +64,9 @@ class Journal:
         else:
             self._wake(self)
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """A run that talks faster than the database writes waits for it here."""
-        await self._backlog.room()
+        await self._backlog.wait_for_capacity()
         if self.lost.is_set():
             raise OwnershipLost(self.run_id)
 
@@ -93,22 +93,22 @@ class Journal:
 
     # --- for the writer -----------------------------------------------------------------------
 
-    def take(self) -> list[Said]:
+    def take(self) -> list[PendingEvent]:
         taken, self._pending = self._pending, []
         self._backlog.clear()
         return taken
 
-    def put_back(self, taken: Sequence[Said]) -> None:
+    def put_back(self, taken: Sequence[PendingEvent]) -> None:
         self._pending[:0] = taken
         self._backlog.add(sum(weight(said.event) for said in taken))
 
-    def flush_begins(self) -> None:
+    def begin_flush(self) -> None:
         self._flushed.clear()
 
-    def flush_ended(self) -> None:
+    def end_flush(self) -> None:
         self._flushed.set()
 
-    def lose(self) -> None:
+    def abandon(self) -> None:
         self._pending.clear()
         self.lost.set()
         self._backlog.close()

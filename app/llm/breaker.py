@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TypeAlias, assert_never
 
 FAILURES_TO_OPEN = 5
-COOL_DOWN = timedelta(seconds=30)
+COOL_DOWN_SECONDS = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ State: TypeAlias = Closed | Open | Probing
 HEALTHY = Closed()
 
 
-def asked(state: State, now: datetime) -> State | None:
+def request_allowed(state: State, now: datetime) -> State | None:
     """The state once a request has passed, or None when it may not."""
     match state:
         case Closed():
@@ -60,33 +60,33 @@ def asked_again_in(state: State, now: datetime) -> timedelta:
         case Open(until):
             return max(timedelta(), until - now)
         case Probing():
-            return COOL_DOWN
+            return COOL_DOWN_SECONDS
         case _:
             assert_never(state)
 
 
-def answer_begun(state: State) -> State:
+def answer_started(state: State) -> State:
     return Closed(FAILURES_TO_OPEN - 1) if isinstance(state, Probing) else state
 
 
-def answered(state: State) -> State:
+def record_success(state: State) -> State:
     """A whole answer. One that was asked for before the breaker opened doesn't close it."""
     return HEALTHY if isinstance(state, Closed) else state
 
 
-def failed(state: State, now: datetime) -> State:
+def record_failure(state: State, now: datetime) -> State:
     match state:
         case Closed(failures):
             is_last_straw = failures + 1 >= FAILURES_TO_OPEN
-            return Open(now + COOL_DOWN) if is_last_straw else Closed(failures + 1)
+            return Open(now + COOL_DOWN_SECONDS) if is_last_straw else Closed(failures + 1)
         case Probing():
-            return Open(now + COOL_DOWN)
+            return Open(now + COOL_DOWN_SECONDS)
         case Open():
             return state
         case _:
             assert_never(state)
 
 
-def probe_left(state: State, now: datetime) -> State:
+def probe_abandoned(state: State, now: datetime) -> State:
     """The probing request was given up before it found out: the next one probes."""
     return Open(now) if isinstance(state, Probing) else state

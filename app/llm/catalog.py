@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import httpx2
 
 from app.domain.errors import ConfigurationError
-from app.llm.guarded import Breakers, GuardedModel
-from app.llm.http_client import streaming_client
-from app.llm.openai_compatible import Endpoint, OpenAICompatibleModel
-from app.llm.scripted import ScriptedModel
-from app.llm.scripts import SCRIPTS
+from app.llm.http.client import streaming_client
+from app.llm.openai.model import OpenAICompatibleModel, OpenAIEndpoint
+from app.llm.scripted.model import ScriptedModel
+from app.llm.scripted.scripts import SCRIPTS
 from app.llm.specs import OPENAI_BASE_URL, OWN_WIRE, SCRIPTED, ModelSpec
+from app.llm.with_breaker import Breakers, ModelWithBreaker
 from app.runtime.ports import LanguageModel
 
 _KEYS_IN_ENVIRONMENT: Mapping[str, Sequence[str]] = {
@@ -61,13 +61,13 @@ class ModelCatalog:
             self._models[name] = self._build(spec)
         return self._models[name]
 
-    def guarded(self, name: str) -> LanguageModel:
+    def with_breaker(self, name: str) -> LanguageModel:
         """The model as runs ask it: behind the breaker that all of this process share."""
         model = self.model(name)
         if name not in self._guarded:
             spec = self._specs.get(name)
             endpoint = name if spec is None else spec.base_url or spec.provider
-            self._guarded[name] = GuardedModel(model, endpoint, self._breakers)
+            self._guarded[name] = ModelWithBreaker(model, endpoint, self._breakers)
         return self._guarded[name]
 
     def problem(self, name: str) -> str | None:
@@ -99,7 +99,7 @@ class ModelCatalog:
         if self._client is None:
             self._client = streaming_client()
             self._open.push_async_callback(self._client.aclose)
-        endpoint = Endpoint(
+        endpoint = OpenAIEndpoint(
             base_url=spec.base_url or OPENAI_BASE_URL,
             model=spec.model,
             api_key=api_key_of(spec, self._environ),
@@ -115,7 +115,7 @@ class ModelCatalog:
         if provider == _ANY_PROVIDER:
             provider, _, model = model.partition(":")
         # By name, because importing it imports pydantic-ai.
-        build_model = import_module("app.llm.pydantic_ai_model").build_model
+        build_model = import_module("app.llm.pydantic_ai.model").build_model
         try:
             built: _ForeignModel = build_model(
                 provider,

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from app.domain.errors import InferenceFailed
-from app.domain.failures import FailureKind, failed
+from app.domain.inference.failures import FailureKind, failed
 
 DETAIL_LIMIT = 500
 

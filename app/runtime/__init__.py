@@ -1,6 +1,5 @@
-"""How a run advances: the one loop, its steps, inference and tools.
+"""How a run advances: the one loop, its steps, inference and tool calls.
 
-No SQL and no HTTP here. The world is reached through the narrow protocols of `ports.py`, which others
-satisfy: storage, events, llm, tools. Nothing here knows which worker it runs on or who listens.
-May import `domain` only.
+The world is reached through the protocols of `ports`, which storage, events, llm and tools satisfy. There is
+no SQL and no HTTP here; which worker executes a run is decided in `workers`.
 """

@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from app.domain.agents import AgentSpec
-from app.domain.capabilities import FULL, Capabilities
+from app.domain.agents.capabilities import FULL, Capabilities
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, AgentVersion
 from app.runtime.plugins import NO_PLUGINS, PluginSet
 from app.runtime.ports import LanguageModel, ModelChunk, ModelRequest, Tool
@@ -33,7 +33,7 @@ class ResolvedAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class Unresolvable:
+class UnknownAgentVersion:
     """The spec can't be honoured as it is; running something like it instead is not an option."""
 
     reason: str
@@ -52,7 +52,7 @@ class RemoteAgent:
         return {}
 
 
-Found: TypeAlias = ResolvedAgent | RemoteAgent | Unresolvable
+Found: TypeAlias = ResolvedAgent | RemoteAgent | UnknownAgentVersion
 
 
 class _NoModel:
@@ -66,7 +66,7 @@ class _NoModel:
         raise AssertionError("a run without its agent asks no model")
 
 
-def in_name_only(agent_id: AgentId) -> ResolvedAgent:
+def placeholder_agent(agent_id: AgentId) -> ResolvedAgent:
     """What stands for an agent that can't be had, at the end of a run that needs it no more."""
     spec = AgentSpec(id=agent_id, model="none")
     return ResolvedAgent(spec=spec, model=_NoModel(), tools={}, is_placeholder=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 
-class Wish(Enum):
+class InterruptReason(Enum):
     CANCEL = auto()
     HAND_OVER = auto()
     OUT_OF_TIME = auto()
@@ -26,14 +26,14 @@ class Wish(Enum):
 class Interrupted(Exception):
     """Left an interruptible block because of a wish; never leaves the runtime."""
 
-    wish: Wish
+    reason: InterruptReason
 
 
 class Interruption:
     """One per execution; anybody may wish, only the loop obeys."""
 
     def __init__(self) -> None:
-        self.wish: Wish | None = None
+        self.wish: InterruptReason | None = None
         self.reason: str | None = None
         self._scopes: set[asyncio.Timeout] = set()
         self._breaks = False
@@ -41,13 +41,13 @@ class Interruption:
 
     def cancel(self, reason: str | None = None) -> None:
         """End the run, now; this outweighs a hand-over."""
-        if self.wish is not Wish.ABANDON:
-            self.wish = Wish.CANCEL
+        if self.wish is not InterruptReason.ABANDON:
+            self.wish = InterruptReason.CANCEL
             self.reason = reason
             self._break()
 
     def abandon(self) -> None:
-        self.wish = Wish.ABANDON
+        self.wish = InterruptReason.ABANDON
         self._break()
 
     def check(self) -> None:
@@ -58,21 +58,21 @@ class Interruption:
     def hand_over(self, *, now: bool) -> None:
         """Stop at the next safe point, or at once when waiting for one has taken too long."""
         if self.wish is None:
-            self.wish = Wish.HAND_OVER
+            self.wish = InterruptReason.HAND_OVER
         if now or self._is_free:
             self._break()
 
-    def leave_freely(self, free: bool) -> None:
+    def hand_over_if_free(self, free: bool) -> None:
         """Whether a hand-over may break in at once, because whoever takes over joins in what goes on."""
         self._is_free = free
-        if free and self.wish is Wish.HAND_OVER:
+        if free and self.wish is InterruptReason.HAND_OVER:
             self._break()
 
     def out_of_time(self, *, now: bool) -> None:
         """As a hand-over: what is under way may come to its end, unless that takes too long."""
         if self.wish is None:
-            self.wish = Wish.OUT_OF_TIME
-        if now and self.wish is Wish.OUT_OF_TIME:
+            self.wish = InterruptReason.OUT_OF_TIME
+        if now and self.wish is InterruptReason.OUT_OF_TIME:
             self._break()
 
     @asynccontextmanager

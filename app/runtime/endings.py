@@ -6,13 +6,12 @@ from typing import TypeAlias
 
 import structlog
 
-from app.domain.checkpoints import CheckpointAnswer, Saved
+from app.domain.checkpoints import CheckpointAnswer, CheckpointSaved
 from app.domain.errors import PluginFailed
-from app.domain.events import AgentEvent
-from app.domain.finishes import finish_at_end, finish_at_rest
+from app.domain.events.run_events import AgentEvent
+from app.domain.events.run_finish import finish_done, finish_suspended
 from app.domain.ids import TicketKey
-from app.domain.messages import LoggedMessage, Message, Role
-from app.domain.runs import (
+from app.domain.runs.runs import (
     AWAITING_CHILDREN,
     AWAITING_EVENT,
     AWAITING_TASKS,
@@ -23,20 +22,21 @@ from app.domain.runs import (
     status_of,
     waiting_reason,
 )
-from app.domain.terminations import Cancelled, Failed, NaturalEnd, Termination, status_reason
-from app.domain.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketKind
-from app.domain.tool_calls import CallState
-from app.runtime.context import ActiveRun
-from app.runtime.fresh_calls import with_calls_declined
-from app.runtime.partial_answers import take_partial_answer
-from app.runtime.phases import ask_at_the_end
-from app.runtime.tool_round import ToolRound
+from app.domain.runs.terminations import Cancelled, Failed, NaturalEnd, Termination, status_reason
+from app.domain.threads.messages import LoggedMessage, Message, Role
+from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketKind
+from app.domain.tools.tool_calls import CallState
+from app.runtime.active_run import ActiveRun
+from app.runtime.inference.partial_answers import take_partial_answer
+from app.runtime.phases import call_run_end_hooks
+from app.runtime.tool_calls.batch import ToolBatch
+from app.runtime.tool_calls.new_calls import with_calls_declined
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class RunFinished:
     """The run is done, and saved."""
 
     termination: Termination
@@ -52,23 +52,25 @@ class HandedOver:
     """Another worker shall continue; nothing more was written."""
 
 
-Ending: TypeAlias = Finished | Suspended | HandedOver
+Ending: TypeAlias = RunFinished | Suspended | HandedOver
 
 
-async def suspend(run: ActiveRun, round_: ToolRound, still_open: Sequence[Ticket]) -> bool:
+async def suspend_on_tickets(
+    run: ActiveRun, batch: ToolBatch, still_open: Sequence[Ticket]
+) -> bool:
     """Come to rest with open tickets; False when one of them was answered meanwhile."""
-    messages, said = round_.with_questions()
-    states = [*round_.changed.values(), *(question.state for question in round_.questions)]
-    return await rest(
+    messages, said = batch.with_tickets()
+    states = [*batch.changed.values(), *(question.state for question in batch.new_tickets)]
+    return await save_suspension(
         run,
-        _waits_for([*still_open, *round_.opened]),
+        _waits_for([*still_open, *batch.opened]),
         still_open,
-        round_.opened,
+        batch.opened,
         messages=messages,
         said=said,
         completes_step=run.in_step,
         calls=tuple({state.call.id: state for state in states}.values()),
-        applied=round_.used,
+        applied=batch.applied_tickets,
     )
 
 
@@ -81,7 +83,7 @@ def _waits_for(asked: Sequence[Ticket]) -> str:
     return "suspended"
 
 
-async def rest(
+async def save_suspension(
     run: ActiveRun,
     message: str,
     still_open: Sequence[Ticket],
@@ -103,13 +105,13 @@ async def rest(
         calls=calls,
         applied=applied,
         opened=opened,
-        finish=finish_at_rest(run.record, waiting, [*still_open, *opened]),
+        finish=finish_suspended(run.record, waiting, [*still_open, *opened]),
     )
-    return isinstance(answer, Saved)
+    return isinstance(answer, CheckpointSaved)
 
 
-async def come_to_rest(
-    run: ActiveRun, last: ToolRound | None = None, stop: Termination | None = None
+async def finish_or_suspend(
+    run: ActiveRun, last: ToolBatch | None = None, stop: Termination | None = None
 ) -> Ending | None:
     """The model has nothing more to do: end, or wait for tasks that still run.
 
@@ -118,49 +120,49 @@ async def come_to_rest(
     """
     ending: Ending | None = None
     if not (run.unread_inputs or run.open_tasks):
-        ending = await _end_by_itself(run, last)
+        ending = await _finish_naturally(run, last)
     if ending is None and stop is not None:
         ending = await finish(run, stop, last)
     if ending is None and last is not None:
         await last.save(completes_step=run.in_step, calls_settled=True)
     while ending is None and not run.unread_inputs:
-        ending = await (_wait_for_tasks(run) if run.open_tasks else _end_by_itself(run))
+        ending = await (_wait_for_tasks(run) if run.open_tasks else _finish_naturally(run))
     return ending
 
 
-async def _end_by_itself(run: ActiveRun, last: ToolRound | None = None) -> Finished | None:
+async def _finish_naturally(run: ActiveRun, last: ToolBatch | None = None) -> RunFinished | None:
     termination = await _clean_up(run, NaturalEnd())
-    answer = await _save_end(run, termination, last or ToolRound(run))
-    return Finished(termination) if isinstance(answer, Saved) else None
+    answer = await _save_end(run, termination, last or ToolBatch(run))
+    return RunFinished(termination) if isinstance(answer, CheckpointSaved) else None
 
 
 async def _wait_for_tasks(run: ActiveRun) -> Suspended | None:
     waiting = Waiting(waiting_reason(AWAITING_TASKS), AWAITING_TASKS)
-    answer = await run.save(state=waiting, finish=finish_at_rest(run.record, waiting, []))
-    return Suspended() if isinstance(answer, Saved) else None
+    answer = await run.save(state=waiting, finish=finish_suspended(run.record, waiting, []))
+    return Suspended() if isinstance(answer, CheckpointSaved) else None
 
 
 async def finish(
-    run: ActiveRun, termination: Termination, last: ToolRound | None = None
-) -> Finished:
+    run: ActiveRun, termination: Termination, last: ToolBatch | None = None
+) -> RunFinished:
     """Save the end with what came last, and say it in the same commit."""
     termination = await _clean_up(run, termination)
-    await _save_end(run, termination, last or ToolRound(run))
-    return Finished(termination)
+    await _save_end(run, termination, last or ToolBatch(run))
+    return RunFinished(termination)
 
 
-async def _save_end(run: ActiveRun, termination: Termination, last: ToolRound) -> CheckpointAnswer:
+async def _save_end(run: ActiveRun, termination: Termination, last: ToolBatch) -> CheckpointAnswer:
     messages = [*take_partial_answer(run, termination), *last.messages]
     response = last_words(run.record, run.log, messages)
     state = Done(termination, run.clock.now(), response or None)
     return await run.save(
         messages,
-        said=last.said,
+        said=last.pending_events,
         applied=last.applied,
         state=state,
         completes_step=run.in_step,
         calls_settled=True,
-        finish=finish_at_end(
+        finish=finish_done(
             run.record,
             termination,
             {
@@ -175,7 +177,7 @@ async def _save_end(run: ActiveRun, termination: Termination, last: ToolRound) -
 async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
     """Let plugins have their end. One that breaks is seen, but it doesn't undo a cancel or an error."""
     try:
-        await ask_at_the_end(run)
+        await call_run_end_hooks(run)
     except PluginFailed as error:
         log.warning("plugin_failed", plugin=error.plugin, phase=error.phase, exc_info=True)
         if not isinstance(termination, Cancelled | Failed):
@@ -183,24 +185,24 @@ async def _clean_up(run: ActiveRun, termination: Termination) -> Termination:
     return termination
 
 
-async def cancel(run: ActiveRun) -> Finished:
+async def cancel(run: ActiveRun) -> RunFinished:
     """End because somebody wished it."""
-    return await finish(run, Cancelled(run.interruption.reason), loose_ends(run))
+    return await finish(run, Cancelled(run.interruption.reason), close_open_calls(run))
 
 
-async def fail(run: ActiveRun, code: str, detail: str) -> Finished:
+async def fail(run: ActiveRun, code: str, detail: str) -> RunFinished:
     """End because something broke: visibly, and in the same shape as every end."""
-    return await finish(run, Failed(code, run.redact(detail)), loose_ends(run))
+    return await finish(run, Failed(code, run.redact(detail)), close_open_calls(run))
 
 
-def loose_ends(run: ActiveRun) -> ToolRound:
+def close_open_calls(run: ActiveRun) -> ToolBatch:
     """Keep what the model has said and nobody has saved, and give every call without a result one that says
     so: the thread must take the next message."""
     unfinished = run.unfinished
-    round_ = ToolRound(run) if unfinished is None else with_calls_declined(run, unfinished)
+    batch = ToolBatch(run) if unfinished is None else with_calls_declined(run, unfinished)
     for state in run.open_calls.values():
-        round_.close(state)
-    return round_
+        batch.close(state)
+    return batch
 
 
 def last_words(

@@ -5,13 +5,13 @@ version, and changes only when that agent takes over. So a hand-off that fails l
 was, and the thread's next run begins with the agent at work when its start names none.
 """
 
-from app.domain.agents import AgentSpec
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import JsonObject
-from app.domain.terminations import Blocked
-from app.runtime.agent import RemoteAgent, ResolvedAgent, Unresolvable
-from app.runtime.context import ActiveRun
-from app.runtime.state import Batch, Change, StateKey, StateScope
+from app.domain.runs.terminations import Blocked
+from app.runtime.active_run import ActiveRun
+from app.runtime.agent import RemoteAgent, ResolvedAgent, UnknownAgentVersion
+from app.runtime.state import Change, ChangeBatch, StateKey, StateScope
 
 ACTIVE_AGENT: StateKey[JsonObject | None, JsonObject | None] = StateKey(
     "__runtime.active_agent", lambda: None, scope=StateScope.THREAD
@@ -21,12 +21,12 @@ REQUESTED_AGENT: StateKey[AgentId | None, AgentId | None] = StateKey(
 )
 
 
-def wish_for(agent_id: AgentId) -> Change:
+def handoff_change(agent_id: AgentId) -> Change:
     """Request a hand-off to another agent; the newest request counts."""
     return Change(REQUESTED_AGENT, agent_id)
 
 
-def agent_at_work(thread_state: JsonObject) -> tuple[AgentId, AgentVersion] | None:
+def active_agent(thread_state: JsonObject) -> tuple[AgentId, AgentVersion] | None:
     """The agent that worked on the thread last, by the thread's state.
 
     An entry without a version is only a request: no agent took over because of it.
@@ -46,7 +46,7 @@ def with_agent_at_work(thread_state: JsonObject, agent: AgentSpec) -> JsonObject
     return {**thread_state, ACTIVE_AGENT.name: at_work}
 
 
-def take_up_work(run: ActiveRun) -> None:
+def activate_agent(run: ActiveRun) -> None:
     """A new run begins with the agent that it was started with, whoever was at work before it."""
     run.state.register([ACTIVE_AGENT, REQUESTED_AGENT])
     if run.is_fresh:
@@ -55,13 +55,13 @@ def take_up_work(run: ActiveRun) -> None:
         _activate(run)
 
 
-async def hand_off_if_wished(run: ActiveRun) -> Blocked | None:
+async def hand_off_if_requested(run: ActiveRun) -> Blocked | None:
     """Let the requested agent take over; or why it can't, with the thread's agent as it was."""
     requested = _requested(run)
     if requested is None or requested == run.agent.spec.id:
         return None
     found = await run.agents.at_version(requested, None)
-    if isinstance(found, Unresolvable):
+    if isinstance(found, UnknownAgentVersion):
         return _refused(run, found.reason)
     if isinstance(found, RemoteAgent):
         return _refused(
@@ -70,7 +70,7 @@ async def hand_off_if_wished(run: ActiveRun) -> Blocked | None:
     _deactivate(run)
     run.agent = found
     run.state.register(found.plugins.keys)
-    run.change_state(Batch([Change(REQUESTED_AGENT, None)]))
+    run.change_state(ChangeBatch([Change(REQUESTED_AGENT, None)]))
     _remember(run, found)
     _activate(run)
     return None
@@ -95,16 +95,16 @@ def _refused(run: ActiveRun, reason: str) -> Blocked:
 
 def _remember(run: ActiveRun, agent: ResolvedAgent) -> None:
     at_work = {"agent_id": agent.spec.id, "version": agent.spec.version}
-    run.change_state(Batch([Change(ACTIVE_AGENT, at_work)]))
+    run.change_state(ChangeBatch([Change(ACTIVE_AGENT, at_work)]))
 
 
 def _activate(run: ActiveRun) -> None:
     for plugin in run.agent.plugins.plugins:
         if plugin.on_activate is not None:
-            run.change_state(Batch(plugin.on_activate(run.agent.spec, run.state.snapshot)))
+            run.change_state(ChangeBatch(plugin.on_activate(run.agent.spec, run.state.snapshot)))
 
 
 def _deactivate(run: ActiveRun) -> None:
     for plugin in run.agent.plugins.plugins:
         if plugin.on_deactivate is not None:
-            run.change_state(Batch(plugin.on_deactivate(run.state.snapshot)))
+            run.change_state(ChangeBatch(plugin.on_deactivate(run.state.snapshot)))

@@ -4,16 +4,16 @@ from datetime import datetime
 from typing import TypeAlias
 
 from app.domain.json_values import Json
-from app.domain.runs import Done, Running, RunRecord, Waiting, status_of
+from app.domain.runs.runs import Done, Running, RunRecord, Waiting, status_of
 
-Standing: TypeAlias = Running | Waiting | Done
+RunActivity: TypeAlias = Running | Waiting | Done
 """Where an execution may leave a run."""
 EXECUTING = Running(None)
 
 
 def lifecycle(
     record: RunRecord,
-    state: Standing,
+    state: RunActivity,
     *,
     steps: int,
     active_seconds: float,

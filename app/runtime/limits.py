@@ -13,34 +13,34 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from app.clock import new_id
-from app.domain.control_events import TicketOpened
-from app.domain.events import StepEnd, StreamReset
+from app.domain.events.command_events import TicketOpened
+from app.domain.events.run_events import StepEnd, StreamReset
 from app.domain.ids import TicketKey
-from app.domain.limit_tickets import (
-    ASKED_ABOUT,
+from app.domain.runs.limits import Limit, OnLimit, exhausted
+from app.domain.runs.runs import LIMIT_REACHED
+from app.domain.runs.terminations import Stopped
+from app.domain.tickets.limit_tickets import (
+    LIMIT_TOOL_NAME,
     limit_of,
     limit_ticket,
     raise_granted,
-    why_not_raised,
+    reason_not_raised,
 )
-from app.domain.limits import Limit, OnLimit, exhausted
-from app.domain.runs import LIMIT_REACHED
-from app.domain.terminations import Stopped
-from app.domain.ticket_terms import policy_of_request
-from app.domain.tickets import Ticket, TicketKind, TicketStatus, ticket_to_json
-from app.runtime.context import ActiveRun
-from app.runtime.endings import Ending, Suspended, finish, loose_ends, rest
+from app.domain.tickets.terms import policy_of_request
+from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus, ticket_to_json
+from app.runtime.active_run import ActiveRun
+from app.runtime.endings import Ending, Suspended, close_open_calls, finish, save_suspension
 
-GRACE = 30.0
+GRACE_SECONDS = 30.0
 
 _BEFORE_A_STEP = (Limit.STEPS, Limit.TOKENS, Limit.WALL_SECONDS)
 
 
-async def stop_or_ask(run: ActiveRun) -> Ending | None:
+async def check_limits(run: ActiveRun) -> Ending | None:
     """Before another step: None when the run may go on."""
     used = run.used
     for limit in _BEFORE_A_STEP:
-        allowed = run.budget.limits.of(limit)
+        allowed = run.usage_meter.limits.of(limit)
         if allowed is not None and used.of(limit) >= allowed:
             return await at_the_limit(run, limit)
     return None
@@ -48,28 +48,28 @@ async def stop_or_ask(run: ActiveRun) -> Ending | None:
 
 async def at_the_limit(run: ActiveRun, limit: Limit) -> Ending:
     """End the run, or let it rest with a question, wherever it stands and whatever is under way."""
-    if run.budget.limits.on_limit is OnLimit.STOP:
-        return await finish(run, stopped(run, limit), loose_ends(run))
-    return await _rest(run, [await question_about(run, limit)])
+    if run.usage_meter.limits.on_limit is OnLimit.STOP:
+        return await finish(run, stopped(run, limit), close_open_calls(run))
+    return await _rest(run, [await limit_question(run, limit)])
 
 
 def stopped(run: ActiveRun, limit: Limit, why: str = "") -> Stopped:
-    return exhausted(limit, run.used.of(limit), run.budget.limits.of(limit) or 0, why)
+    return exhausted(limit, run.used.of(limit), run.usage_meter.limits.of(limit) or 0, why)
 
 
-async def question_about(run: ActiveRun, limit: Limit) -> Ticket:
+async def limit_question(run: ActiveRun, limit: Limit) -> Ticket:
     """Whether the run may use more. Who may answer, and until when, is for its agent to say."""
     policy = policy_of_request(run.record.request)
     return limit_ticket(
         run.record,
         limit,
-        run.budget.limits,
+        run.usage_meter.limits,
         run.used,
         key=TicketKey(new_id()),
         agent_id=run.agent.spec.id,
         step_index=run.step_index,
         taken=await run.answers.names_used(),
-        terms=run.agent.spec.ticket_terms(ASKED_ABOUT, policy),
+        terms=run.agent.spec.ticket_terms(LIMIT_TOOL_NAME, policy),
         at=run.clock.now(),
     )
 
@@ -85,12 +85,14 @@ async def apply_raises(run: ActiveRun) -> Ending | None:
     for ticket in asked:
         by = raise_granted(ticket)
         if by is None:
-            last = loose_ends(run)
-            last.applied.append(ticket.key)
-            return await finish(run, stopped(run, limit_of(ticket), why_not_raised(ticket)), last)
-        run.budget.raise_limit(limit_of(ticket), by)
+            last = close_open_calls(run)
+            last.applied.append(ticket.id)
+            return await finish(
+                run, stopped(run, limit_of(ticket), reason_not_raised(ticket)), last
+            )
+        run.usage_meter.raise_limit(limit_of(ticket), by)
     if asked:
-        await run.save(applied=[ticket.key for ticket in asked])
+        await run.save(applied=[ticket.id for ticket in asked])
     return None
 
 
@@ -101,10 +103,10 @@ async def _rest(run: ActiveRun, opened: Sequence[Ticket]) -> Suspended:
     """
     if run.in_step:
         if not any(state.step_index == run.steps for state in run.open_calls.values()):
-            run.say(StreamReset(LIMIT_REACHED))
-        run.say(StepEnd())
+            run.emit(StreamReset(LIMIT_REACHED))
+        run.emit(StepEnd())
         run.in_step = False
-    await rest(
+    await save_suspension(
         run,
         LIMIT_REACHED,
         [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN],
@@ -115,15 +117,15 @@ async def _rest(run: ActiveRun, opened: Sequence[Ticket]) -> Suspended:
 
 
 @contextmanager
-def on_the_clock(run: ActiveRun) -> Iterator[None]:
+def wall_clock_limit(run: ActiveRun) -> Iterator[None]:
     """See to it that a run whose time is up hears of that, whatever it is doing."""
-    allowed = run.budget.limits.of(Limit.WALL_SECONDS)
+    allowed = run.usage_meter.limits.of(Limit.WALL_SECONDS)
     if allowed is None:
         yield
         return
     left = max(0.0, allowed - run.active_seconds)
-    asks = run.budget.limits.on_limit is OnLimit.ASK
-    own_size = run.budget.limits.asked.get(Limit.WALL_SECONDS, allowed)
+    asks = run.usage_meter.limits.on_limit is OnLimit.ASK
+    own_size = run.usage_meter.limits.asked.get(Limit.WALL_SECONDS, allowed)
 
     def up() -> None:
         run.interruption.out_of_time(now=not asks)
@@ -132,7 +134,7 @@ def on_the_clock(run: ActiveRun) -> Iterator[None]:
         run.interruption.out_of_time(now=True)
 
     loop = asyncio.get_running_loop()
-    timers = [loop.call_later(left, up), loop.call_later(left + min(GRACE, own_size), over)]
+    timers = [loop.call_later(left, up), loop.call_later(left + min(GRACE_SECONDS, own_size), over)]
     if not left:
         up()
     try:

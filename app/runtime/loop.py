@@ -10,42 +10,42 @@ from typing import assert_never
 
 from app import telemetry
 from app.domain.errors import OwnershipLost
-from app.domain.events import RunStart, StepStart, StreamReset
-from app.domain.identity import run_identity
-from app.domain.limits import Limit
-from app.domain.messages import Message, Role, Text, Visibility
-from app.domain.rate_limits import TimedPause
-from app.domain.terminations import MAX_ROUNDS, Stopped, Termination
-from app.domain.tickets import TicketStatus
-from app.domain.tool_calls import CallState
-from app.runtime.background import has_answered
-from app.runtime.cancellation import Interrupted, Wish
-from app.runtime.context import ActiveRun
+from app.domain.events.run_events import RunStart, StepStart, StreamReset
+from app.domain.runs.identity import run_identity
+from app.domain.runs.limits import Limit
+from app.domain.runs.rate_limits import TimedPause
+from app.domain.runs.terminations import MAX_ROUNDS, Stopped, Termination
+from app.domain.threads.messages import Message, Role, Text, Visibility
+from app.domain.tickets.tickets import TicketStatus
+from app.domain.tools.tool_calls import CallState
+from app.runtime.active_run import ActiveRun
+from app.runtime.cancellation import Interrupted, InterruptReason
 from app.runtime.endings import (
     Ending,
-    Finished,
     HandedOver,
+    RunFinished,
     Suspended,
     cancel,
-    come_to_rest,
+    close_open_calls,
     fail,
     finish,
-    loose_ends,
-    suspend,
+    finish_or_suspend,
+    suspend_on_tickets,
 )
-from app.runtime.fresh_calls import fresh_calls, with_calls_declined
-from app.runtime.handoff import hand_off_if_wished, take_up_work, wish_for
-from app.runtime.inference import Reply, infer
-from app.runtime.limits import apply_raises, at_the_limit, on_the_clock, stop_or_ask
-from app.runtime.partial_answers import partial_answer
-from app.runtime.pausing import pause_if_requested
-from app.runtime.phases import Asked, ask
+from app.runtime.handoff import activate_agent, hand_off_if_requested, handoff_change
+from app.runtime.inference.infer import Reply, infer
+from app.runtime.inference.partial_answers import partial_answer
+from app.runtime.limits import apply_raises, at_the_limit, check_limits, wall_clock_limit
+from app.runtime.phases import HookRequests, call_hooks
 from app.runtime.plugins import Phase
-from app.runtime.rate_limits import wait_for_pause
-from app.runtime.resume import apply_answers, continue_cut_short, take_up_held
-from app.runtime.state import Batch
-from app.runtime.tool_calls import run_calls
-from app.runtime.tool_round import BROKEN_OFF, ToolRound
+from app.runtime.resume import apply_decisions, continue_interrupted_calls, resume_held_calls
+from app.runtime.run_tool_calls import run_tool_calls
+from app.runtime.state import ChangeBatch
+from app.runtime.tool_calls.background import has_answered
+from app.runtime.tool_calls.batch import INTERRUPTIONS, ToolBatch
+from app.runtime.tool_calls.new_calls import new_calls, with_calls_declined
+from app.runtime.waits.pauses import pause_if_requested
+from app.runtime.waits.rate_limits import wait_for_pause
 
 
 async def advance(run: ActiveRun) -> Ending:
@@ -53,14 +53,14 @@ async def advance(run: ActiveRun) -> Ending:
     try:
         return await _advance(run)
     except Interrupted as interrupted:
-        match interrupted.wish:
-            case Wish.CANCEL:
+        match interrupted.reason:
+            case InterruptReason.CANCEL:
                 return await cancel(run)
-            case Wish.HAND_OVER:
+            case InterruptReason.HAND_OVER:
                 return HandedOver()
-            case Wish.OUT_OF_TIME:
+            case InterruptReason.OUT_OF_TIME:
                 return await at_the_limit(run, Limit.WALL_SECONDS)
-            case Wish.ABANDON:
+            case InterruptReason.ABANDON:
                 raise OwnershipLost(run.record.id) from None
             case _:
                 assert_never(interrupted.wish)
@@ -68,22 +68,22 @@ async def advance(run: ActiveRun) -> Ending:
 
 async def _advance(run: ActiveRun) -> Ending:
     _begin(run)
-    take_up_work(run)
+    activate_agent(run)
     run.interruption.check()
     if (ending := await apply_raises(run)) is not None:
         return ending
     if (ending := await pause_if_requested(run)) is not None:
         return ending
-    with on_the_clock(run):
+    with wall_clock_limit(run):
         return await _go_on(run)
 
 
 async def _go_on(run: ActiveRun) -> Ending:
     if (ending := await _take_up(run)) is not None:
         return ending
-    if (ending := await _stop_or_wait(run, await ask(run, Phase.RUN_START))) is not None:
+    if (ending := await _stop_or_wait(run, await call_hooks(run, Phase.RUN_START))) is not None:
         return ending
-    if has_answered(run) and (ending := await come_to_rest(run)) is not None:
+    if has_answered(run) and (ending := await finish_or_suspend(run)) is not None:
         return ending
     while True:
         run.interruption.check()
@@ -93,9 +93,9 @@ async def _go_on(run: ActiveRun) -> Ending:
         while run.unread_inputs and partial_answer(run) is None:
             await run.read_inbox()
             # What was to be read may have been taken back: then there is nothing new to answer.
-            if has_answered(run) and (ending := await come_to_rest(run)) is not None:
+            if has_answered(run) and (ending := await finish_or_suspend(run)) is not None:
                 return ending
-        if (blocked := await hand_off_if_wished(run)) is not None:
+        if (blocked := await hand_off_if_requested(run)) is not None:
             return await finish(run, blocked)
         if (ending := await _step(run)) is not None:
             return ending
@@ -109,9 +109,9 @@ def _begin(run: ActiveRun) -> None:
     if run.start.continues:
         run.in_step = run.start.step_begun
         if run.in_step and not _calls_of_step(run):
-            run.say(StreamReset("takeover"))
+            run.emit(StreamReset("takeover"))
         return
-    run.say(RunStart(run_identity(run.record), run.record.lineage.parent_run_id))
+    run.emit(RunStart(run_identity(run.record), run.record.lineage.parent_run_id))
     if _calls_of_step(run):
         _begin_step(run)
 
@@ -123,27 +123,27 @@ def _calls_of_step(run: ActiveRun) -> list[CallState]:
 
 async def _take_up(run: ActiveRun) -> Ending | None:
     """Deal with calls that were left without a result: of a step cut short, or answered by people."""
-    round_ = ToolRound(run)
+    batch = ToolBatch(run)
     if run.in_step and (calls := _calls_of_step(run)):
-        await run_calls(round_, calls)
-        return await _end_of_step(run, round_)
+        await run_tool_calls(batch, calls)
+        return await _end_of_step(run, batch)
     if not run.open_calls:
         return None
-    await continue_cut_short(run, round_)
-    await take_up_held(run, round_)
+    await continue_interrupted_calls(run, batch)
+    await resume_held_calls(run, batch)
     while True:
-        await apply_answers(run, round_)
-        if round_.stop is not None:
-            await round_.save()
-            return await finish(run, round_.stop, loose_ends(run))
+        await apply_decisions(run, batch)
+        if batch.stop is not None:
+            await batch.save()
+            return await finish(run, batch.stop, close_open_calls(run))
         waiting_for = [ticket for ticket in run.tickets if ticket.status is TicketStatus.OPEN]
-        if not (waiting_for or round_.opened):
-            await round_.save(calls_settled=True)
+        if not (waiting_for or batch.opened):
+            await batch.save(calls_settled=True)
             return None
-        if await suspend(run, round_, waiting_for):
+        if await suspend_on_tickets(run, batch, waiting_for):
             return Suspended()
         fresh = await run.answers.unapplied()
-        run.tickets = [ticket for ticket in fresh if ticket.key not in round_.used]
+        run.tickets = [ticket for ticket in fresh if ticket.id not in batch.applied_tickets]
 
 
 # --- a step ---------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ async def _step(run: ActiveRun) -> Ending | None:
         if (ending := await _before_another(run)) is not None:
             return ending
         _begin_step(run)
-    asked = await ask(run, Phase.BEFORE_INFERENCE)
+    asked = await call_hooks(run, Phase.BEFORE_INFERENCE)
     if (ending := await _stop_or_wait(run, asked)) is not None:
         return ending
     run.compaction.consider(run.record.id, run.agent, run.log, run.state.snapshot)
@@ -164,34 +164,34 @@ async def _step(run: ActiveRun) -> Ending | None:
         return await wait_for_pause(run, reply)
     said = _assistant_message(run, reply)
     run.unfinished = said
-    asked = await ask(run, Phase.AFTER_INFERENCE, answer=said)
+    asked = await call_hooks(run, Phase.AFTER_INFERENCE, answer=said)
     if asked.stop is not None:
         return await finish(run, asked.stop, with_calls_declined(run, said))
     note = _note_of_vain_calls(run, reply)
     if reply.calls:
-        calls = fresh_calls(run, said.tool_calls)
-        round_ = ToolRound(run, [said], calls)
-        await run_calls(round_, calls)
-        round_.messages.extend(note)
-        return await _end_of_step(run, round_)
+        calls = new_calls(run, said.tool_calls)
+        batch = ToolBatch(run, [said], calls)
+        await run_tool_calls(batch, calls)
+        batch.messages.extend(note)
+        return await _end_of_step(run, batch)
     if note:
-        return await _next_step(run, ToolRound(run, [said, *note]), await _close_step(run))
-    return await come_to_rest(run, ToolRound(run, [said]), await _close_step(run))
+        return await _next_step(run, ToolBatch(run, [said, *note]), await _close_step(run))
+    return await finish_or_suspend(run, ToolBatch(run, [said]), await _close_step(run))
 
 
 async def _before_another(run: ActiveRun) -> Ending | None:
     """Whether another step would be one too many: asked before it is paid for."""
     if run.steps >= run.agent.spec.max_rounds:
         return await finish(run, Stopped(MAX_ROUNDS, f"{run.steps} rounds were used"))
-    if (ending := await stop_or_ask(run)) is not None:
+    if (ending := await check_limits(run)) is not None:
         return ending
-    asked = await ask(run, Phase.STEP_START)
+    asked = await call_hooks(run, Phase.STEP_START)
     if (ending := await _stop_or_wait(run, asked)) is not None:
         return ending
     return await pause_if_requested(run)
 
 
-async def _stop_or_wait(run: ActiveRun, asked: Asked) -> Ending | None:
+async def _stop_or_wait(run: ActiveRun, asked: HookRequests) -> Ending | None:
     """What plugins ask for in place of going on; an end outweighs a wait."""
     if asked.stop is not None:
         return await finish(run, asked.stop)
@@ -200,39 +200,39 @@ async def _stop_or_wait(run: ActiveRun, asked: Asked) -> Ending | None:
 
 def _begin_step(run: ActiveRun) -> None:
     run.in_step = True
-    run.say(StepStart(run.new_message_id()))
+    run.emit(StepStart(run.new_message_id()))
 
 
-async def _end_of_step(run: ActiveRun, round_: ToolRound) -> Ending | None:
+async def _end_of_step(run: ActiveRun, batch: ToolBatch) -> Ending | None:
     """What comes after calls: an end that somebody asked for, a rest, or the next step."""
-    await round_.secure(Phase.STEP_END)
+    await batch.save_before_hooks(Phase.STEP_END)
     try:
         stop = await _close_step(run)
-    except BROKEN_OFF:
-        await round_.save()
+    except INTERRUPTIONS:
+        await batch.save()
         raise
-    if round_.stop is not None:
-        return await finish(run, round_.stop, round_)
-    if round_.questions:
-        await suspend(run, round_, [])
+    if batch.stop is not None:
+        return await finish(run, batch.stop, batch)
+    if batch.new_tickets:
+        await suspend_on_tickets(run, batch, [])
         return Suspended()
-    return await _next_step(run, round_, stop)
+    return await _next_step(run, batch, stop)
 
 
-async def _next_step(run: ActiveRun, round_: ToolRound, stop: Termination | None) -> Ending | None:
+async def _next_step(run: ActiveRun, batch: ToolBatch, stop: Termination | None) -> Ending | None:
     """Save a step whose calls all have their results; another one comes unless a plugin says no."""
     if stop is not None:
-        return await finish(run, stop, round_)
-    await round_.save(completes_step=True, calls_settled=True)
+        return await finish(run, stop, batch)
+    await batch.save(completes_step=True, calls_settled=True)
     return None
 
 
 async def _close_step(run: ActiveRun) -> Termination | None:
     """The last words of plugins on a step, before the commit that completes it."""
     telemetry.steps.labels(run.agent.spec.id).inc()
-    asked = await ask(run, Phase.STEP_END)
+    asked = await call_hooks(run, Phase.STEP_END)
     if asked.hand_off is not None:
-        run.change_state(Batch([wish_for(asked.hand_off)]))
+        run.change_state(ChangeBatch([handoff_change(asked.hand_off)]))
     return asked.stop
 
 
@@ -259,13 +259,13 @@ def _note_of_vain_calls(run: ActiveRun, reply: Reply) -> list[Message]:
     ]
 
 
-async def write_off(run: ActiveRun, code: str, detail: str) -> Finished:
+async def fail_claimed(run: ActiveRun, code: str, detail: str) -> RunFinished:
     """End a claimed run without another try."""
     _begin(run)
     return await fail(run, code, detail)
 
 
-async def call_off(run: ActiveRun) -> Finished:
+async def cancel_claimed(run: ActiveRun) -> RunFinished:
     """End a claimed run because somebody wished it, whether its agent can be had or not."""
     _begin(run)
     return await cancel(run)

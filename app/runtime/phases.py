@@ -11,14 +11,14 @@ from typing import Any, Protocol, TypeVar
 
 from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
-from app.domain.messages import LoggedMessage
-from app.domain.pauses import PLUGIN_PREFIX, NewPause
-from app.domain.rate_limits import AskedBy, TimedPause
-from app.domain.rules import Rule
-from app.domain.runs import RunRecord, Usage
-from app.domain.terminations import Termination
+from app.domain.rules.rules import Rule
+from app.domain.runs.pauses import PLUGIN_PREFIX, NewPause
+from app.domain.runs.rate_limits import AskedBy, TimedPause
+from app.domain.runs.runs import RunRecord, Usage
+from app.domain.runs.terminations import Termination
+from app.domain.threads.messages import LoggedMessage
+from app.runtime.active_run import ActiveRun
 from app.runtime.agent import ResolvedAgent
-from app.runtime.context import ActiveRun
 from app.runtime.plugins import (
     OFFERED,
     HandOff,
@@ -30,13 +30,13 @@ from app.runtime.plugins import (
     Stop,
     SuspendRun,
 )
-from app.runtime.state import Batch, Change, StateStore
+from app.runtime.state import Change, ChangeBatch, StateStore
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HookRequests:
     """What plugins want of the run, in their order. Changes of state are made already."""
 
     requests: tuple[Request, ...] = ()
@@ -71,20 +71,20 @@ class Asked:
         return wishes[-1].agent_id if wishes else None
 
 
-NOTHING_ASKED = Asked()
+NO_REQUESTS = HookRequests()
 
 _UNBREAKABLE = frozenset({Phase.AFTER_TOOL_EXECUTE, Phase.STEP_END})
 """Here results are known that nobody has saved yet: a wish that broke in would lose them."""
 
 
-async def ask(run: ActiveRun, phase: Phase, **at_hand: Any) -> Asked:
+async def call_hooks(run: ActiveRun, phase: Phase, **at_hand: Any) -> HookRequests:
     """Ask the hooks of a phase; a wish from outside breaks those that take long.
 
     `at_hand` are the fields of HookView that this phase has besides the usual ones.
     """
     hooks = run.agent.plugins.hooks(phase)
     if not hooks:
-        return NOTHING_ASKED
+        return NO_REQUESTS
     if phase in _UNBREAKABLE:
         return await _asked(run, phase, hooks, at_hand)
     async with run.interruption.interruptible():
@@ -109,10 +109,10 @@ class HookedRun(Protocol):
     @property
     def active_seconds(self) -> float: ...
     async def remembered_rules(self) -> Sequence[Rule]: ...
-    def change_state(self, batch: Batch) -> None: ...
+    def change_state(self, batch: ChangeBatch) -> None: ...
 
 
-async def ask_at_the_end(run: HookedRun) -> None:
+async def call_run_end_hooks(run: HookedRun) -> None:
     """Let the plugins clean up, also of a run that was interrupted; they can only change state."""
     hooks = run.agent.plugins.hooks(Phase.RUN_END)
     if hooks:
@@ -121,7 +121,7 @@ async def ask_at_the_end(run: HookedRun) -> None:
 
 async def _asked(
     run: HookedRun, phase: Phase, hooks: Sequence[tuple[str, Hook]], at_hand: dict[str, Any]
-) -> Asked:
+) -> HookRequests:
     answers = await _answers(hooks, _view(run, phase, at_hand))
     accepted: list[Request] = []
     again: list[tuple[str, Hook]] = []
@@ -140,7 +140,7 @@ async def _asked(
         _commit(run, phase, requests)
         accepted += requests
         _note_pause(run, hook, requests)
-    return Asked(tuple(each for each in accepted if not isinstance(each, Change)))
+    return HookRequests(tuple(each for each in accepted if not isinstance(each, Change)))
 
 
 def _note_pause(run: HookedRun, hook: tuple[str, Hook], requests: Sequence[Request]) -> None:
@@ -205,5 +205,5 @@ def _commit(run: HookedRun, phase: Phase, requests: Sequence[Request]) -> None:
         raise PluginFailed("state", phase.value, str(error)) from error
 
 
-def _batch(requests: Sequence[Request]) -> Batch:
-    return Batch([request for request in requests if isinstance(request, Change)])
+def _batch(requests: Sequence[Request]) -> ChangeBatch:
+    return ChangeBatch([request for request in requests if isinstance(request, Change)])

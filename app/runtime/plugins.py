@@ -11,19 +11,19 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from app.domain.agents import AgentSpec
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, RunId, ThreadId
-from app.domain.inference import InferenceOptions
+from app.domain.inference.options import InferenceOptions
 from app.domain.json_values import Json, JsonObject
-from app.domain.messages import LoggedMessage, Message, ToolCall
-from app.domain.rules import Rule
-from app.domain.runs import Usage
+from app.domain.rules.rules import Rule
+from app.domain.runs.runs import Usage
+from app.domain.runs.terminations import Termination
 from app.domain.signals import EventWait, ReceivedEvent
-from app.domain.terminations import Termination
-from app.domain.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
-from app.runtime.compaction_plan import CompactionPolicy
+from app.domain.threads.messages import LoggedMessage, Message, ToolCall
+from app.domain.tools.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
+from app.runtime.history.compaction_plan import CompactionPolicy
 from app.runtime.ports import Tool
-from app.runtime.state import Change, Snapshot, StateKey
+from app.runtime.state import Change, StateKey, StateView
 
 PERMISSION = "permission"
 """The plugin that judges whether a person has to be asked; without it, the agent's own list does."""
@@ -61,7 +61,7 @@ class HookView:
     run_id: RunId
     thread_id: ThreadId
     agent: AgentSpec
-    state: Snapshot
+    state: StateView
     log: Sequence[LoggedMessage]
     steps: int
     """Steps that were completed, over all activations."""
@@ -277,9 +277,9 @@ class Plugin:
     transform: Transform | None = None
     compaction: CompactionPolicy | None = None
     """When old messages are summarised."""
-    on_activate: Callable[[AgentSpec, Snapshot], Sequence[Change]] | None = None
+    on_activate: Callable[[AgentSpec, StateView], Sequence[Change]] | None = None
     """When an agent with this plugin takes up a run: at its first start, and after a hand-off."""
-    on_deactivate: Callable[[Snapshot], Sequence[Change]] | None = None
+    on_deactivate: Callable[[StateView], Sequence[Change]] | None = None
 
 
 class PluginSet:

@@ -9,23 +9,28 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from app.domain.agents import AgentSpec
+from app.domain.agents.specs import AgentSpec
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
+from app.domain.children.background_tasks import TaskStatus
 from app.domain.errors import EventWaitInvalid, StateError
-from app.domain.event_sizes import LARGEST_DELTA
-from app.domain.events import ActivityDelta, ActivitySnapshot, AgentEvent, ToolCallStreamDelta
+from app.domain.events.event_sizes import MAX_DELTA_BYTES
+from app.domain.events.run_events import (
+    ActivityDelta,
+    ActivitySnapshot,
+    AgentEvent,
+    ToolCallStreamDelta,
+)
 from app.domain.ids import AgentId, CallId, RunId, TaskId, ThreadId
-from app.domain.inference import NO_OPTIONS, InferenceOptions
+from app.domain.inference.options import NO_OPTIONS, InferenceOptions
 from app.domain.json_values import Json, JsonObject
-from app.domain.messages import LoggedMessage, Message
-from app.domain.reconciliation import Found
 from app.domain.redaction import Redact, unredacted
-from app.domain.rules import Rule
-from app.domain.tasks import TaskStatus
-from app.domain.tickets import Ticket
-from app.domain.tool_calls import ResumeMode, SuspensionRequest, ToolDescriptor, ToolResult
-from app.domain.traces import CallTrace
-from app.runtime.state import Change, Snapshot, StateKey
+from app.domain.rules.rules import Rule
+from app.domain.threads.messages import LoggedMessage, Message
+from app.domain.tickets.tickets import Ticket
+from app.domain.tools.crash_evidence import CrashEvidence
+from app.domain.tools.reconciliation import Found
+from app.domain.tools.tool_calls import ResumeMode, SuspensionRequest, ToolDescriptor, ToolResult
+from app.runtime.state import Change, StateKey, StateView
 
 # --- models ---------------------------------------------------------------------------------------
 
@@ -83,14 +88,14 @@ class CallArguments:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class ModelFinished:
     """Last item of every stream that came to its end."""
 
     stop_reason: StopReason
     usage: TokenUsage | None
 
 
-ModelChunk: TypeAlias = TextChunk | ReasoningChunk | CallOpened | CallArguments | Finished
+ModelChunk: TypeAlias = TextChunk | ReasoningChunk | CallOpened | CallArguments | ModelFinished
 
 
 class LanguageModel(Protocol):
@@ -150,17 +155,17 @@ class ToolContext:
     call_id: CallId
     tool_name: str
     idempotency_key: str
-    say: Callable[[AgentEvent], None]
+    emit: Callable[[AgentEvent], None]
     agent: AgentSpec | None = None
     resume_input: Json = None
     suspension_id: str | None = None
     suspension_reason: str | None = None
-    snapshot: Snapshot = field(default_factory=Snapshot)
+    snapshot: StateView = field(default_factory=StateView)
     """The state as it was when the call began."""
     change: Callable[[Change], None] | None = None
     parent_run_id: RunId | None = None
     parent_call_id: CallId | None = None
-    over: threading.Event = field(default_factory=threading.Event)
+    closed: threading.Event = field(default_factory=threading.Event)
     tasks: Tasks | None = None
     """The run's tasks; a task has none itself."""
     events: "Events | None" = None
@@ -168,7 +173,7 @@ class ToolContext:
     inbox: Callable[[], Awaitable[Sequence[str]]] = _no_messages
     redact: Redact = unredacted
     """Replaces the secrets of the configuration; the text of an exception goes through it."""
-    room: Callable[[], Awaitable[None]] = _always_room
+    wait_for_capacity: Callable[[], Awaitable[None]] = _always_room
     """Waits until what was shown is saved, or nearly. A tool is held up by itself where it awaits something,
     a plain function where it shows something; tasks that a tool has begun await this between pieces."""
 
@@ -225,21 +230,21 @@ class ToolContext:
 
     def stream_output(self, text: str) -> None:
         """Show a piece of the output before the result is there; the model reads only the result."""
-        for start in range(0, len(text), LARGEST_DELTA):
-            piece = text[start : start + LARGEST_DELTA]
-            self.say(ToolCallStreamDelta(self.call_id, self.tool_name, piece))
+        for start in range(0, len(text), MAX_DELTA_BYTES):
+            piece = text[start : start + MAX_DELTA_BYTES]
+            self.emit(ToolCallStreamDelta(self.call_id, self.tool_name, piece))
 
     def activity(self, activity_type: str, content: Json) -> None:
         """Show what the tool is at, in place of what it showed before under the same type."""
         # Encoded here so that what isn't JSON fails in the tool, and later changes don't show.
         snapshot = json.loads(json.dumps(content, allow_nan=False))
-        self.say(ActivitySnapshot(self.call_id, activity_type, snapshot, True))
+        self.emit(ActivitySnapshot(self.call_id, activity_type, snapshot, True))
 
     def activity_delta(self, activity_type: str, patch: Json) -> None:
         """Show what has changed of an activity, as a JSON Patch; one operation alone is one too."""
         encoded = json.loads(json.dumps(patch, allow_nan=False))
         operations = encoded if isinstance(encoded, list) else [encoded]
-        self.say(ActivityDelta(self.call_id, activity_type, operations))
+        self.emit(ActivityDelta(self.call_id, activity_type, operations))
 
     def progress(
         self,
@@ -317,7 +322,7 @@ class CheckpointStore(Protocol):
         """Write all of it or nothing; raises `OwnershipLost` when the run isn't ours any more."""
 
 
-class Answers(Protocol):
+class TicketAnswers(Protocol):
     async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
         """All tickets of one call, the oldest first."""
 
@@ -333,19 +338,19 @@ class RememberedRules(Protocol):
         """What people have decided for calls of an agent in this run, as it is now."""
 
 
-class NothingRemembered:
+class NoRememberedRules:
     async def for_calls_of(self, agent_id: AgentId) -> Sequence[Rule]:
         return ()
 
 
-class Traces(Protocol):
-    async def of_call(self, call_id: CallId, since: datetime | None) -> CallTrace:
+class CrashEvidenceReader(Protocol):
+    async def evidence_of(self, call_id: CallId, since: datetime | None) -> CrashEvidence:
         """What is known of a call of the run that was handed to its tool at that time."""
 
 
-class NothingTraced:
-    async def of_call(self, call_id: CallId, since: datetime | None) -> CallTrace:
-        return CallTrace()
+class NoCrashEvidence:
+    async def evidence_of(self, call_id: CallId, since: datetime | None) -> CrashEvidence:
+        return CrashEvidence()
 
 
 class Inbox(Protocol):
@@ -354,9 +359,9 @@ class Inbox(Protocol):
         `OwnershipLost` when the run isn't ours any more."""
 
 
-class LiveEvents(Protocol):
-    def say(self, event: AgentEvent, step: int | None) -> None:
+class EventEmitter(Protocol):
+    def emit(self, event: AgentEvent, step: int | None) -> None:
         """Say something now; it is durable before any client sees it."""
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until what was said and isn't durable yet is within its bound."""

@@ -31,7 +31,7 @@ class MergeStrategy(StrEnum):
     COMMUTATIVE = "commutative"
 
 
-class UpdateRefused(Exception):
+class UpdateRejected(Exception):
     """Raised by a reducer: this value can't take that update. The rest of the batch goes on."""
 
 
@@ -70,7 +70,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StateView:
     """The state at one revision. It never changes."""
 
     revision: int = 0
@@ -81,7 +81,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ChangeBatch:
     """Changes that belong together; with a base revision, only on top of exactly that."""
 
     changes: Sequence[Change] = ()
@@ -97,7 +97,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedChange:
     """An update that a reducer wouldn't take."""
 
     change: Change
@@ -106,8 +106,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    snapshot: Snapshot
-    refused: tuple[Refused, ...] = ()
+    snapshot: StateView
+    refused: tuple[RefusedChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class MergeConflict:
     second: int
 
 
-def conflict_between(batches: Sequence[Batch]) -> MergeConflict | None:
+def conflict_between(batches: Sequence[ChangeBatch]) -> MergeConflict | None:
     """The first pair of batches that share an exclusive key."""
     owner: dict[str, int] = {}
     for place, batch in enumerate(batches):
@@ -130,7 +130,7 @@ def conflict_between(batches: Sequence[Batch]) -> MergeConflict | None:
     return None
 
 
-def merged(first: Batch, second: Batch) -> Batch:
+def merge_batches(first: ChangeBatch, second: ChangeBatch) -> ChangeBatch:
     """Two batches that were made side by side as one; the left one's changes come first."""
     bases = {batch.base_revision for batch in (first, second) if batch.base_revision is not None}
     if len(bases) > 1:
@@ -138,7 +138,7 @@ def merged(first: Batch, second: Batch) -> Batch:
     conflict = conflict_between([first, second])
     if conflict is not None:
         raise StateError(f"both batches change {conflict.key!r}, which only one may")
-    return Batch((*first.changes, *second.changes), bases.pop() if bases else None)
+    return ChangeBatch((*first.changes, *second.changes), bases.pop() if bases else None)
 
 
 class StateStore:
@@ -147,7 +147,7 @@ class StateStore:
     def __init__(self, keys: Iterable[StateKey[Any, Any]] = (), *, revision: int = 0) -> None:
         self._keys: dict[str, StateKey[Any, Any]] = {}
         self._unknown: dict[StateScope, dict[str, Any]] = {scope: {} for scope in StateScope}
-        self.snapshot = Snapshot(revision)
+        self.snapshot = StateView(revision)
         self.register(keys)
 
     def register(self, keys: Iterable[StateKey[Any, Any]]) -> None:
@@ -170,7 +170,7 @@ class StateStore:
             raise StateError(f"the state key {change.key.name!r} isn't registered")
         return change
 
-    def commit(self, batch: Batch) -> Committed:
+    def commit(self, batch: ChangeBatch) -> Committed:
         """Apply a batch: all of its keys are known and its base is now, or nothing happens."""
         if not batch.changes:
             return Committed(self.snapshot)
@@ -186,8 +186,8 @@ class StateStore:
             before = values[key.name] if key.name in values else key.default()
             try:
                 values[key.name] = key.apply(before, change.update)
-            except UpdateRefused as error:
-                refused.append(Refused(change, str(error)))
+            except UpdateRejected as error:
+                refused.append(RefusedChange(change, str(error)))
         self._move_on(values)
         return Committed(self.snapshot, tuple(refused))
 
@@ -220,14 +220,14 @@ class StateStore:
         }
         values |= {name: _decoded(key, extensions[name]) for name, key in known.items()}
         self._unknown[scope] = {name: raw for name, raw in extensions.items() if name not in known}
-        self.snapshot = Snapshot(self.snapshot.revision, MappingProxyType(values))
+        self.snapshot = StateView(self.snapshot.revision, MappingProxyType(values))
 
     def _set(self, name: str, value: Any) -> None:
         values = {**self.snapshot.values, name: value}
-        self.snapshot = Snapshot(self.snapshot.revision, MappingProxyType(values))
+        self.snapshot = StateView(self.snapshot.revision, MappingProxyType(values))
 
     def _move_on(self, values: dict[str, Any]) -> None:
-        self.snapshot = Snapshot(self.snapshot.revision + 1, MappingProxyType(values))
+        self.snapshot = StateView(self.snapshot.revision + 1, MappingProxyType(values))
 
 
 def _encoded(key: StateKey[Any, Any], value: Any) -> Json:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 
-from app.domain.agents import AgentSpec, agent_from_json, agent_to_json
+from app.domain.agents.specs import AgentSpec, agent_from_json, agent_to_json
 from app.domain.ids import AgentId, AgentVersion, Tenant
 from app.domain.principals import ALL_TENANTS
-from app.storage.database import Connection
+from app.storage.postgres.database import Connection
 from app.storage.tables import agents
 
 
-async def remember(connection: Connection, tenant: Tenant, specs: Sequence[AgentSpec]) -> None:
+async def publish_specs(connection: Connection, tenant: Tenant, specs: Sequence[AgentSpec]) -> None:
     """Keep these versions; ones that are known stay as they are."""
     if specs:
         await connection.execute(

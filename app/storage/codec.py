@@ -16,20 +16,8 @@ from app.domain.ids import (
     WorkerId,
 )
 from app.domain.json_values import compact, is_unicode, storable
-from app.domain.messages import (
-    CutShort,
-    LoggedMessage,
-    Message,
-    MessageRange,
-    Role,
-    Visibility,
-    block_from_json,
-    block_to_json,
-    call_from_json,
-    call_to_json,
-)
-from app.domain.pauses import Pause
-from app.domain.runs import (
+from app.domain.runs.pauses import PauseRequest
+from app.domain.runs.runs import (
     Created,
     Done,
     Lineage,
@@ -43,7 +31,19 @@ from app.domain.runs import (
     Waiting,
     WaitingReason,
 )
-from app.domain.terminations import termination_from_json
+from app.domain.runs.terminations import termination_from_json
+from app.domain.threads.messages import (
+    LoggedMessage,
+    Message,
+    MessageRange,
+    Role,
+    TruncationReason,
+    Visibility,
+    block_from_json,
+    block_to_json,
+    call_from_json,
+    call_to_json,
+)
 
 _CUT_SHORT = "cut_short"
 
@@ -98,7 +98,7 @@ def message_of(row: Row) -> LoggedMessage:
     cut_short = None
     if content and content[-1].get("type") == _CUT_SHORT:
         *content, mark = content
-        cut_short = CutShort(mark["reason"])
+        cut_short = TruncationReason(mark["reason"])
     run_id = row["produced_by_run"]
     return LoggedMessage(
         seq=row["seq"],
@@ -191,11 +191,11 @@ def _state_of(row: Row) -> RunState:
             )
 
 
-def _pause_of(row: Row) -> Pause | None:
+def _pause_of(row: Row) -> PauseRequest | None:
     requested_at = row["pause_requested_at"]
     if requested_at is None:
         return None
-    return Pause(_time(requested_at), row["pause_requested_by"] or "", row["pause_reason"])
+    return PauseRequest(_time(requested_at), row["pause_requested_by"] or "", row["pause_reason"])
 
 
 def _time(value: Any) -> datetime:

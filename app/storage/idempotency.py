@@ -12,12 +12,12 @@ from sqlalchemy import delete, func, insert, select, tuple_
 from app.domain.idempotency import IdempotencyKey, KeptAnswer
 from app.domain.ids import Tenant
 from app.domain.json_values import canonical
-from app.storage.database import Connection
+from app.storage.postgres.database import Connection
 from app.storage.tables import idempotency_keys
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredAnswer:
     """What the key was first used for, and the answer to that."""
 
     fingerprint: str
@@ -33,7 +33,7 @@ async def hold(connection: Connection, tenant: Tenant, subject: str, key: Idempo
 
 async def find(
     connection: Connection, tenant: Tenant, subject: str, key: IdempotencyKey
-) -> Kept | None:
+) -> StoredAnswer | None:
     """What was kept under the key, which the caller holds."""
     table = idempotency_keys.c
     statement = select(table.fingerprint, table.status, table.body, table.location).where(
@@ -45,7 +45,7 @@ async def find(
     row = (await connection.execute(statement)).one_or_none()
     if row is None:
         return None
-    return Kept(row.fingerprint, KeptAnswer(row.status, row.body, row.location))
+    return StoredAnswer(row.fingerprint, KeptAnswer(row.status, row.body, row.location))
 
 
 async def keep(

@@ -14,10 +14,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.domain.errors import DatabaseUnusable
-from app.storage.connecting import CANNOT_CONNECT
-from app.storage.database import OLDEST_SERVER, RawPool
-from app.storage.database_urls import asyncpg_dsn, place_of, unreachable
-from app.storage.outages import PASSING, unusable
+from app.storage.postgres.connect import CANNOT_CONNECT
+from app.storage.postgres.database import OLDEST_SERVER, RawPool
+from app.storage.postgres.errors import TRANSIENT_CODES, unusable
+from app.storage.postgres.urls import asyncpg_dsn, place_of, unreachable
 
 Step: TypeAlias = Callable[[Config], None]
 
@@ -97,7 +97,7 @@ async def _migrate(url: str, step: Step) -> None:
                 f"The user of DATABASE_URL may not change the schema ({error.orig.__cause__}). "
                 "Let its owner run `holdfast migrate`, or grant it the right."
             ) from error
-        if error.orig is not None and isinstance(error.orig.__cause__, PASSING):
+        if error.orig is not None and isinstance(error.orig.__cause__, TRANSIENT_CODES):
             raise unusable(place_of(dsn), error.orig.__cause__) from error
         raise
     finally:

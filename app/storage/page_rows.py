@@ -7,7 +7,7 @@ from sqlalchemy import Select, Text, cast, func, literal_column, or_, select
 
 from app.domain.slices import Slice
 from app.storage.codec import Row
-from app.storage.database import Connection
+from app.storage.postgres.database import Connection
 
 T = TypeVar("T")
 

@@ -12,36 +12,29 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, func, literal, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
-from app.domain.deltas import LoggedDelta, joined
-from app.domain.events import DELTA_EVENTS, RUN_FINISH
+from app.domain.events.delta_merging import LoggedDelta, merge_logged_deltas
+from app.domain.events.run_events import DELTA_EVENTS, RUN_FINISH
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.domain.inputs import InputStatus
 from app.domain.json_values import compact
-from app.domain.terminations import SUSPENDED
-from app.storage.audit import TOLD
+from app.domain.runs.terminations import SUSPENDED
+from app.domain.threads.inputs import InputStatus
 from app.storage.codec import storable_json
-from app.storage.database import Connection, raw
-from app.storage.tables import (
-    event_heads,
-    events,
-    inputs,
-    retention,
-    runs,
-    tasks,
-)
+from app.storage.postgres.database import Connection, raw
+from app.storage.tables import event_heads, events, inputs, retention, runs, tasks
+from app.storage.tickets.audit import AUDITED_EVENTS
 
-DELTAS_AT_ONCE = 5_000
+DELTAS_PER_BATCH = 5_000
 _LOCKS = 0x4B656570  # "Keep": the first half of each duty's lock
 
 
-async def may_do(connection: Connection, duty: str) -> bool:
+async def try_lock(connection: Connection, duty: str) -> bool:
     """At most one process is at a duty; the others have their turn when its transaction ends."""
     lock = func.pg_try_advisory_xact_lock(literal(_LOCKS), func.hashtext(duty))
     return bool((await connection.execute(select(lock))).scalar_one())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class FinishedRun:
     """A run that is done, and between which numbers of its thread it has spoken."""
 
     tenant: Tenant
@@ -79,7 +72,7 @@ _events_to = func.coalesce(
 
 async def next_finished(
     connection: Connection, duty: str, *, older_than: float, limit: int
-) -> list[Finished]:
+) -> list[FinishedRun]:
     """The next runs of a duty, of those that ended so many seconds ago, in the order of their ends."""
     done_before = (
         select(retention.c.finished_at, retention.c.tenant, retention.c.run_id)
@@ -109,7 +102,7 @@ async def next_finished(
         statement = statement.where(order > after)
     rows = await connection.execute(statement)
     return [
-        Finished(
+        FinishedRun(
             tenant=Tenant(row.tenant),
             thread_id=ThreadId(row.thread_id),
             id=RunId(row.id),
@@ -121,7 +114,7 @@ async def next_finished(
     ]
 
 
-async def done_with(connection: Connection, duty: str, run: Finished) -> None:
+async def save_cursor(connection: Connection, duty: str, run: FinishedRun) -> None:
     """Go on behind this run the next time."""
     place = {"finished_at": run.finished_at, "tenant": run.tenant, "run_id": run.id}
     statement = insert(retention).values(duty=duty, **place)
@@ -143,18 +136,18 @@ WHERE e.tenant = $1 AND e.thread_id = $2 AND e.seq = j.seq
 """
 
 
-async def merge_deltas(connection: Connection, run: Finished) -> int:
+async def merge_deltas(connection: Connection, run: FinishedRun) -> int:
     """Join what a run has said piece by piece; how many rows that saves."""
     saved, after = 0, run.events_from - 1
     while True:
         deltas = await _deltas(connection, run, after)
-        saved += await _replace(connection, run, joined(deltas))
-        if len(deltas) < DELTAS_AT_ONCE:
+        saved += await _replace(connection, run, merge_logged_deltas(deltas))
+        if len(deltas) < DELTAS_PER_BATCH:
             return saved
         after = deltas[-1].seq
 
 
-async def _deltas(connection: Connection, run: Finished, after: int) -> list[LoggedDelta]:
+async def _deltas(connection: Connection, run: FinishedRun, after: int) -> list[LoggedDelta]:
     statement = (
         select(events.c.seq, events.c.from_seq, events.c.step, events.c.event_type, events.c.body)
         .where(
@@ -166,7 +159,7 @@ async def _deltas(connection: Connection, run: Finished, after: int) -> list[Log
             events.c.event_type.in_(sorted(DELTA_EVENTS)),
         )
         .order_by(events.c.seq)
-        .limit(DELTAS_AT_ONCE)
+        .limit(DELTAS_PER_BATCH)
         # Whoever deletes the thread has locked them, and neither shall wait for the other.
         .with_for_update(skip_locked=True)
     )
@@ -182,7 +175,7 @@ async def _deltas(connection: Connection, run: Finished, after: int) -> list[Log
     ]
 
 
-async def _replace(connection: Connection, run: Finished, made: Sequence[LoggedDelta]) -> int:
+async def _replace(connection: Connection, run: FinishedRun, made: Sequence[LoggedDelta]) -> int:
     if not made:
         return 0
     driver = await raw(connection)
@@ -193,7 +186,7 @@ async def _replace(connection: Connection, run: Finished, made: Sequence[LoggedD
     return int(status.rpartition(" ")[2])
 
 
-async def prune_events(connection: Connection, finished: Sequence[Finished]) -> int:
+async def prune_events(connection: Connection, finished: Sequence[FinishedRun]) -> int:
     """Remove what runs have said, but for their last words and what the audit tells; how many rows."""
     removed = 0
     for run in finished:
@@ -203,7 +196,7 @@ async def prune_events(connection: Connection, finished: Sequence[Finished]) -> 
             events.c.run_id == run.id,
             events.c.seq >= run.events_from,
             events.c.seq < run.events_to,
-            events.c.event_type.not_in(TOLD),
+            events.c.event_type.not_in(AUDITED_EVENTS),
         )
         removed += (await connection.execute(statement)).rowcount
     if finished:
@@ -227,7 +220,7 @@ FROM head WHERE h.tenant = head.tenant AND h.thread_id = head.thread_id
 """
 
 
-async def _note_pruned(connection: Connection, finished: Sequence[Finished]) -> None:
+async def _note_pruned(connection: Connection, finished: Sequence[FinishedRun]) -> None:
     """In the threads' heads, the last locks to take; in their order, as everybody who takes several."""
     driver = await raw(connection)
     await driver.execute(
@@ -241,14 +234,14 @@ async def _note_pruned(connection: Connection, finished: Sequence[Finished]) -> 
 # --- what runs leave behind -----------------------------------------------------------------------
 
 
-async def forget_tasks(connection: Connection, finished: Iterable[Finished]) -> int:
+async def forget_tasks(connection: Connection, finished: Iterable[FinishedRun]) -> int:
     """Remove the tasks of runs that are done; their results stand in the log."""
     keys = [(run.tenant, run.id) for run in finished]
     statement = delete(tasks).where(tuple_(tasks.c.tenant, tasks.c.run_id).in_(keys))
     return (await connection.execute(statement)).rowcount
 
 
-async def forget_inputs(connection: Connection, finished: Iterable[Finished]) -> int:
+async def forget_inputs(connection: Connection, finished: Iterable[FinishedRun]) -> int:
     """Remove what runs that are done have read, or were spared: the messages stand in the log."""
     keys = [(run.tenant, run.id) for run in finished]
     statement = delete(inputs).where(

@@ -2,7 +2,7 @@
 
 import secrets
 
-from app.storage.database import RawPool
+from app.storage.postgres.database import RawPool
 
 _BYTES = 32
 

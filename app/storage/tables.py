@@ -23,15 +23,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB
 
-from app.domain.decisions import Action, DecisionEffect
-from app.domain.inputs import InputStatus
-from app.domain.messages import Role, Visibility
-from app.domain.runs import RunStatus, WaitingReason
+from app.domain.children.background_tasks import TaskStatus
+from app.domain.runs.runs import RunStatus, WaitingReason
 from app.domain.signals import SignalOutcome, SignalStatus
-from app.domain.tasks import TaskStatus
-from app.domain.ticket_terms import OnExpiry
-from app.domain.tickets import NoticeKind, TicketKind, TicketStatus
-from app.domain.tool_calls import CallStatus, Effect, ResumeMode
+from app.domain.threads.inputs import InputStatus
+from app.domain.threads.messages import Role, Visibility
+from app.domain.tickets.decisions import Action, DecisionEffect
+from app.domain.tickets.terms import OnExpiry
+from app.domain.tickets.tickets import NoticeKind, TicketKind, TicketStatus
+from app.domain.tools.tool_calls import CallStatus, Effect, ResumeMode
 
 metadata = MetaData(
     naming_convention={

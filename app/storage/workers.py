@@ -6,9 +6,9 @@ from datetime import timedelta
 from sqlalchemy import delete, func, select
 
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
-from app.storage.connecting import RawConnection
-from app.storage.database import Connection, RawPool
-from app.storage.runs import RunKey
+from app.storage.postgres.connect import RawConnection
+from app.storage.postgres.database import Connection, RawPool
+from app.storage.runs.runs import RunKey
 from app.storage.tables import runs, workers
 
 _BEAT = """
@@ -22,20 +22,22 @@ WHERE owner = $1 AND admitted AND status IN ('created', 'running')
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedRun:
     """A run that a process owns, by the database: how many workers were lost over it without progress,
     and whether somebody wants it cancelled."""
 
     key: RunKey
     losses: int
-    is_unwanted: bool
+    cancel_requested: bool
     reason: str | None
 
 
-async def beat(pool: RawPool, worker: WorkerId, role: str, host: str, pid: int) -> list[Owned]:
+async def heartbeat(
+    pool: RawPool, worker: WorkerId, role: str, host: str, pid: int
+) -> list[OwnedRun]:
     """Say that this process is alive, and learn what it owns."""
     return [
-        Owned(
+        OwnedRun(
             RunKey(
                 Tenant(row["tenant"]), ThreadId(row["thread_id"]), RunId(row["id"]), row["attempt"]
             ),
@@ -47,7 +49,7 @@ async def beat(pool: RawPool, worker: WorkerId, role: str, host: str, pid: int) 
     ]
 
 
-async def prove(connection: RawConnection, worker: WorkerId) -> None:
+async def touch(connection: RawConnection, worker: WorkerId) -> None:
     """Say that a process is alive which can't say so itself; one that has left stays away."""
     await connection.execute("UPDATE workers SET heartbeat_at = now() WHERE id = $1", worker)
 
@@ -61,6 +63,6 @@ async def remove_dead(connection: Connection, older_than: float) -> int:
     return (await connection.execute(statement)).rowcount
 
 
-async def leave(pool: RawPool, worker: WorkerId) -> None:
+async def remove(pool: RawPool, worker: WorkerId) -> None:
     """Take this process off the list, once it owns nothing."""
     await pool.execute("DELETE FROM workers WHERE id = $1", worker)

@@ -1,7 +1,5 @@
-"""Where tools come from: Python functions of the user, and what a client can do itself.
+"""Tools: Python functions of the user, tools of the client, delegates and background tools.
 
-Every source offers `Tool`s as `runtime/ports.py` defines them. What must hold: an error is a result and
-never ends a run; what reaches the model is JSON and bounded; no code of a user's blocks the event loop
-or decides when a call counts as over. pydantic is allowed, this is an edge. May import `runtime` and
-`domain`.
+Each satisfies `Tool` of `runtime/ports.py`. An error is a result and never ends a run; a result is JSON and
+bounded; user code never blocks the event loop. When a call is made is decided in `runtime/tool_calls`.
 """

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from app.domain.children.background_tasks import TaskStatus
 from app.domain.ids import TaskId
 from app.domain.json_values import JsonObject
-from app.domain.tasks import TaskStatus
 from app.runtime.ports import Tasks, Tool, ToolContext
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 
 @tool(effect="idempotent")

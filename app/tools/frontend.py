@@ -13,13 +13,13 @@ from typing import Any
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import Json, JsonObject
-from app.domain.tool_calls import ToolDescriptor, ToolResult
+from app.domain.tools.tool_calls import ToolDescriptor, ToolResult
 from app.runtime.agent import Agents, Found, ResolvedAgent
 from app.runtime.ports import ToolContext
-from app.tools.schema_subset import problem_of_schema, subset_validator
-from app.tools.schemas import Validator
+from app.tools.schemas.subset import problem_of_schema, subset_validator
+from app.tools.schemas.validate import Validator
 
-MOST_FRONTEND_TOOLS = 64
+MAX_FRONTEND_TOOLS = 64
 IN_REQUEST = "frontend_tools"
 """Where a run's request has them."""
 _ANYTHING: JsonObject = {"type": "object", "properties": {}}
@@ -50,7 +50,7 @@ class FrontendTool:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentsWith:
+class AgentsWithFrontendTools:
     """Agents as one run finds them: each with the client's tools besides its own."""
 
     agents: Agents
@@ -69,7 +69,7 @@ def with_frontend_tools(agents: Agents, request: JsonObject) -> Agents:
     offered: Sequence[JsonObject] = request.get(IN_REQUEST, ())
     if not offered:
         return agents
-    return AgentsWith(agents, {each["name"]: _tool(each) for each in offered})
+    return AgentsWithFrontendTools(agents, {each["name"]: _tool(each) for each in offered})
 
 
 def problem_of_parameters(parameters: JsonObject) -> str | None:

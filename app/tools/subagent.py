@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from app.domain.agents import AgentSpec
-from app.domain.children import delegate_tool_name
+from app.domain.agents.specs import AgentSpec
+from app.domain.children.child_runs import delegate_tool_name
 from app.domain.json_values import Json, as_object
-from app.domain.tool_calls import Effect, ToolDescriptor, ToolResult
+from app.domain.tools.tool_calls import Effect, ToolDescriptor, ToolResult
 from app.runtime.ports import ToolContext
 
 SHOWN_OF_PROMPT = 100

@@ -5,12 +5,12 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from app.domain.agents import AgentSpec
-from app.domain.decisions import Action, Answer
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, CallId
 from app.domain.json_values import JsonObject
-from app.domain.tool_calls import Effect, ResumeMode
-from app.llm.scripted import Call, Turn
+from app.domain.tickets.decisions import Action, DecisionAnswer
+from app.domain.tools.tool_calls import Effect, ResumeMode
+from app.llm.scripted.model import Call, ScriptedTurn
 from app.runtime.ports import ModelRequest
 from tests.support.event_order import Event
 from tests.support.memory_house import MemoryHouse
@@ -57,12 +57,12 @@ class Story(Player):
         self.requests: list[ModelRequest] = []
         self.rows: Rows
 
-    def _script(self, request: ModelRequest) -> Turn:
+    def _script(self, request: ModelRequest) -> ScriptedTurn:
         self.requests.append(request)
         return super()._script(request)
 
     async def told(
-        self, *turns: Turn, happenings: Sequence[Happening] = (), parallel: bool = False
+        self, *turns: ScriptedTurn, happenings: Sequence[Happening] = (), parallel: bool = False
     ) -> Rows:
         """Start the run and let it go as far as it gets."""
         await self.start(turns, here=True, parallel=parallel)
@@ -77,7 +77,7 @@ class Story(Player):
     async def answered(self, action: Action, call: str = "c1", **more: Any) -> Rows:
         """Answer the question about a call, and let the run go on."""
         [ticket] = [one for one in self.rows.open_tickets if one.call_id == call]
-        answer = Answer(action=action, **more)
+        answer = DecisionAnswer(action=action, **more)
         await self.house.decide(ticket, answer)
         self.reference.decided(ticket, answer)
         return await self.goes_on()
@@ -88,7 +88,7 @@ def play(story: Coroutine[Any, Any, T]) -> T:
         return runner.run(story)
 
 
-def told(*turns: Turn, max_rounds: int = 8, happenings: Sequence[Happening] = ()) -> Rows:
+def told(*turns: ScriptedTurn, max_rounds: int = 8, happenings: Sequence[Happening] = ()) -> Rows:
     """A run of these turns, once it is at rest."""
     return play(Story(max_rounds=max_rounds).told(*turns, happenings=happenings))
 

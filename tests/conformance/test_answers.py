@@ -4,9 +4,9 @@ import pytest
 
 from app.domain.errors import Refusal
 from app.domain.ids import CallId
-from app.domain.runs import RunStatus
-from app.domain.tickets import TicketStatus
-from app.llm.scripted import Call, in_order, turn
+from app.domain.runs.runs import RunStatus
+from app.domain.tickets.tickets import TicketStatus
+from app.llm.scripted.model import Call, in_order, turn
 from tests.support.house import an_agent, of_type, replica, texts_of
 from tests.support.probes import Probe
 
@@ -25,11 +25,11 @@ async def test_single_tool_call_can_suspend_multiple_times_via_decision_channel(
         for rest, answer in enumerate(("first", "second"), 1):
             await run.finished(rest)
             [ticket] = [each for each in await run.tickets() if each.status is TicketStatus.OPEN]
-            await run.decide(ticket.ticket_id, "approve", reason=answer)
+            await run.decide(ticket.name, "approve", reason=answer)
         said = await run.ended()
         tickets = await run.tickets()
     assert len(probe.handed) == 3
-    assert len({ticket.ticket_id for ticket in tickets}) == 2
+    assert len({ticket.name for ticket in tickets}) == 2
     assert [event["result"] for event in of_type(said, "tool_call_resumed")] == ["probe did it"]
 
 

@@ -2,25 +2,25 @@
 
 import pytest
 
-from app.domain.backends import (
+from app.domain.agents.backend_results import (
     Artifact,
-    AtRest,
     BackendCancelled,
     BackendFailed,
     BackendOutput,
     BackendStatus,
+    BackendSuspended,
     Completed,
-    Durable,
+    PersistedStatus,
     TimedOut,
     WaitingAuth,
     WaitingInput,
     display,
-    durable,
     output_from_json,
     output_to_json,
+    persisted_status,
     status_of_termination,
 )
-from app.domain.capabilities import (
+from app.domain.agents.capabilities import (
     FULL,
     REMOTE_STATELESS_TEXT,
     Cancellation,
@@ -35,8 +35,8 @@ from app.domain.capabilities import (
     unsupported_root_features,
 )
 from app.domain.ids import AgentId
-from app.domain.runs import RunStatus
-from app.domain.terminations import (
+from app.domain.runs.runs import RunStatus
+from app.domain.runs.terminations import (
     BehaviorRequested,
     Blocked,
     Cancelled,
@@ -51,31 +51,39 @@ DONE, WAITING = RunStatus.DONE, RunStatus.WAITING
 
 
 def test_backend_status_timeout_is_first_class_at_runtime_boundary() -> None:
-    assert durable(TimedOut(), ERROR) == Durable(DONE, "timeout", "timeout")
+    assert persisted_status(TimedOut(), ERROR) == PersistedStatus(DONE, "timeout", "timeout")
 
 
 def test_backend_status_waiting_is_first_class_at_runtime_boundary() -> None:
-    kept = durable(WaitingInput("which one?"), ERROR)
-    assert kept == Durable(WAITING, "input_required", "waiting_input")
+    kept = persisted_status(WaitingInput("which one?"), ERROR)
+    assert kept == PersistedStatus(WAITING, "input_required", "waiting_input")
 
 
 @pytest.mark.parametrize(
     "status, shown, kept",
     [
-        (WaitingInput(), "waiting_input", Durable(WAITING, "input_required", "waiting_input")),
-        (WaitingAuth("x"), "waiting_auth: x", Durable(WAITING, "auth_required", "waiting_auth")),
-        (AtRest("x"), "suspended: x", Durable(WAITING, "suspended", "suspended")),
-        (BackendFailed("x"), "failed: x", Durable(DONE, "error", "failed")),
-        (BackendCancelled(), "cancelled", Durable(DONE, "cancelled", "cancelled")),
-        (TimedOut(), "timeout", Durable(DONE, "timeout", "timeout")),
-        (Completed(), "completed", Durable(DONE, "error", "done")),
+        (
+            WaitingInput(),
+            "waiting_input",
+            PersistedStatus(WAITING, "input_required", "waiting_input"),
+        ),
+        (
+            WaitingAuth("x"),
+            "waiting_auth: x",
+            PersistedStatus(WAITING, "auth_required", "waiting_auth"),
+        ),
+        (BackendSuspended("x"), "suspended: x", PersistedStatus(WAITING, "suspended", "suspended")),
+        (BackendFailed("x"), "failed: x", PersistedStatus(DONE, "error", "failed")),
+        (BackendCancelled(), "cancelled", PersistedStatus(DONE, "cancelled", "cancelled")),
+        (TimedOut(), "timeout", PersistedStatus(DONE, "timeout", "timeout")),
+        (Completed(), "completed", PersistedStatus(DONE, "error", "done")),
     ],
 )
 def test_each_status_is_shown_and_kept_in_its_own_words(
-    status: BackendStatus, shown: str, kept: Durable
+    status: BackendStatus, shown: str, kept: PersistedStatus
 ) -> None:
     assert display(status) == shown
-    assert durable(status, ERROR) == kept
+    assert persisted_status(status, ERROR) == kept
 
 
 @pytest.mark.parametrize(
@@ -91,7 +99,7 @@ def test_each_status_is_shown_and_kept_in_its_own_words(
 def test_the_termination_counts_for_what_has_completed(
     termination: Termination, reason: str
 ) -> None:
-    assert durable(Completed(), termination).reason == reason
+    assert persisted_status(Completed(), termination).reason == reason
 
 
 @pytest.mark.parametrize(
@@ -102,7 +110,7 @@ def test_the_termination_counts_for_what_has_completed(
         (Cancelled("why"), BackendCancelled()),
         (Stopped("max_rounds"), BackendFailed("stopped: max_rounds")),
         (Blocked("no"), BackendFailed("blocked: no")),
-        (None, AtRest()),
+        (None, BackendSuspended()),
         (Failed("code", "it broke"), BackendFailed("it broke")),
     ],
 )

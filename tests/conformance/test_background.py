@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.domain.messages import Visibility
-from app.domain.runs import Waiting, WaitingReason
-from app.llm.scripted import in_order, turn
+from app.domain.runs.runs import Waiting, WaitingReason
+from app.domain.threads.messages import Visibility
+from app.llm.scripted.model import in_order, turn
 from tests.support.conditions import eventually
 from tests.support.house import Run, an_agent, of_type, replica
 from tests.support.probes import Probe

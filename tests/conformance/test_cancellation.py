@@ -1,15 +1,15 @@
 """Cancellation: wherever it comes, the run is done and its thread takes the next message."""
 
-from app.domain.runs import Done
-from app.domain.terminations import Cancelled
-from app.domain.tool_calls import INTERRUPTED
-from app.llm.scripted import Turn, turn
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Cancelled
+from app.domain.tools.tool_calls import INTERRUPTED
+from app.llm.scripted.model import ScriptedTurn, turn
 from tests.conformance.acting import Story, a_call, end, events, lifecycle, play, texts, types
 from tests.support.playing import Happening, Kind
 from tests.support.thread_rows import Rows
 
 
-async def _points_before(event_type: str, *turns: Turn) -> int:
+async def _points_before(event_type: str, *turns: ScriptedTurn) -> int:
     """The first point at which the run has said something of that type."""
     for at in range(1, 100):
         story = Story()
@@ -19,7 +19,7 @@ async def _points_before(event_type: str, *turns: Turn) -> int:
     raise AssertionError(f"no {event_type}")
 
 
-def cancelled(*turns: Turn, once: str, hangs: bool = False) -> tuple[Story, Rows]:
+def cancelled(*turns: ScriptedTurn, once: str, hangs: bool = False) -> tuple[Story, Rows]:
     """A run that is cancelled once it has said this."""
 
     async def told() -> tuple[Story, Rows]:

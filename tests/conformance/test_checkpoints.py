@@ -1,9 +1,9 @@
 """Checkpoints: what is kept of a run after each step, and at its end."""
 
-from app.domain.messages import MessageRange
-from app.domain.runs import Done, Waiting, WaitingReason
-from app.domain.tool_calls import INTERRUPTED, CallStatus
-from app.llm.scripted import turn
+from app.domain.runs.runs import Done, Waiting, WaitingReason
+from app.domain.threads.messages import MessageRange
+from app.domain.tools.tool_calls import INTERRUPTED, CallStatus
+from app.llm.scripted.model import turn
 from tests.conformance.acting import SPEC, Story, a_call, play, texts, told
 from tests.support.playing import Happening, Kind
 from tests.support.thread_rows import Rows

@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.domain.agents import AgentSpec
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId
 from app.domain.json_values import Json
-from app.llm.scripted import turn
+from app.llm.scripted.model import turn
 from app.runtime.plugins import Phase
 from app.tools.subagent import SubagentTool
 from tests.support.families import Member, children_of, family, work_for

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.domain.decisions import Action, Answer
-from app.domain.runs import LIFECYCLE, Done
-from app.domain.tool_calls import INTERRUPTED
-from app.llm.scripted import turn
+from app.domain.runs.runs import LIFECYCLE, Done
+from app.domain.tickets.decisions import Action, DecisionAnswer
+from app.domain.tools.tool_calls import INTERRUPTED
+from app.llm.scripted.model import turn
 from tests.conformance.acting import Story, a_call, end, events, lifecycle, play, texts, types
 from tests.support.playing import Happening, Kind
 from tests.support.thread_rows import Rows
@@ -39,7 +39,7 @@ async def when_its_answer_was_not_applied() -> Rows:
     story = Story()
     await story.told(SPOKEN)
     [ticket] = [one for one in story.rows.open_tickets if one.call_id == "c1"]
-    await story.house.decide(ticket, Answer(action=Action.APPROVE))
+    await story.house.decide(ticket, DecisionAnswer(action=Action.APPROVE))
     await story.cancel()
     return await story.house.rows()
 

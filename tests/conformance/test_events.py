@@ -1,6 +1,6 @@
 """Events: their sequence, and the snapshots of the state among them."""
 
-from app.llm.scripted import turn
+from app.llm.scripted.model import turn
 from tests.conformance.acting import a_call, events, lifecycle, told, types
 
 BEGUN = ["run_created", "run_start"]

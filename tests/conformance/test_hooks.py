@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.domain.messages import Role
-from app.domain.runs import Done
-from app.domain.terminations import Blocked
-from app.domain.tool_calls import INTERRUPTED, ToolResult
-from app.llm.scripted import in_order, turn
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Blocked
+from app.domain.threads.messages import Role
+from app.domain.tools.tool_calls import INTERRUPTED, ToolResult
+from app.llm.scripted.model import in_order, turn
 from app.runtime.plugins import Block, HookView, Phase, Plugin, Request, SetResult
 from app.runtime.state import Change, StateKey
 from tests.support.hooks import Hooks, about, nothing, watching

@@ -1,10 +1,10 @@
 """Loop basics: how rounds follow each other, and how they end."""
 
-from app.domain.failures import FailureKind, failed
-from app.domain.messages import Role
-from app.domain.runs import Done
-from app.domain.terminations import NaturalEnd, Stopped
-from app.llm.scripted import Fail, turn
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import NaturalEnd, Stopped
+from app.domain.threads.messages import Role
+from app.llm.scripted.model import Fail, turn
 from tests.conformance.acting import Story, a_call, end, events, lifecycle, play, texts, told, types
 
 BROKEN = turn(Fail(failed(FailureKind.INVALID_REQUEST, "the provider is out of order")))

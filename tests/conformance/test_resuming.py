@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from app.domain.decisions import Action
-from app.domain.messages import Role
-from app.domain.tool_calls import INTERRUPTED, CallStatus, ResumeMode
-from app.llm.scripted import Call, turn
+from app.domain.threads.messages import Role
+from app.domain.tickets.decisions import Action
+from app.domain.tools.tool_calls import INTERRUPTED, CallStatus, ResumeMode
+from app.llm.scripted.model import Call, turn
 from tests.conformance.acting import Story, a_call, end, events, play, texts
 from tests.support.thread_rows import Rows
 

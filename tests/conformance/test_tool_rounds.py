@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.domain.decisions import Action
-from app.domain.messages import Role
-from app.domain.tool_calls import CallStatus
-from app.llm.scripted import turn
+from app.domain.threads.messages import Role
+from app.domain.tickets.decisions import Action
+from app.domain.tools.tool_calls import CallStatus
+from app.llm.scripted.model import turn
 from tests.conformance.acting import TOOLS, Story, a_call, events, play, texts
 from tests.support.playing import Happening, Kind
 from tests.support.thread_rows import Rows

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.backends import a2a_client
-from app.backends.a2a import A2AFactory
-from app.clock import pause
-from app.domain.backends import OUTPUT_KEY
-from app.domain.endpoints import Endpoint
-from app.domain.runs import Done
-from app.domain.terminations import Cancelled, Failed, NaturalEnd, Stopped, Termination
+from app.backends.a2a import client
+from app.backends.a2a.factory import A2AFactory
+from app.clock import sleep
+from app.domain.agents.backend_results import OUTPUT_KEY
+from app.domain.agents.endpoints import Endpoint
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Cancelled, Failed, NaturalEnd, Stopped, Termination
 from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, of_type, replica
 from tests.support.remotes import A2ARemote, A2AServer, Remotes
@@ -100,7 +100,7 @@ async def test_one_that_dies_ends_the_run_once_it_stays_away(
     database_url: str, remotes: Remotes
 ) -> None:
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {"patience": 0.5})) as here:
+    async with house(database_url, A2ARemote(server, {"retry_seconds": 0.5})) as here:
         run = await hanging(here, server)
         await server.kill()
         await run.finished()
@@ -112,9 +112,9 @@ async def test_one_that_dies_ends_the_run_once_it_stays_away(
 async def test_one_that_falls_silent_is_out_of_reach(
     database_url: str, remotes: Remotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(a2a_client, "SILENCE", 0.3)
+    monkeypatch.setattr(client, "SILENCE", 0.3)
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {"patience": 0.5})) as here:
+    async with house(database_url, A2ARemote(server, {"retry_seconds": 0.5})) as here:
         run = await hanging(here, server)
         with server.frozen():
             await run.finished()
@@ -126,13 +126,13 @@ async def test_one_that_falls_silent_is_out_of_reach(
 async def test_one_that_thinks_for_long_is_asked_and_heard_to_its_end(
     database_url: str, remotes: Remotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(a2a_client, "SILENCE", 0.2)
+    monkeypatch.setattr(client, "SILENCE", 0.2)
     server = await remotes.a2a()
     async with house(database_url, A2ARemote(server, {})) as here:
         run = await hanging(here, server)
         with server.frozen():
-            await pause(0.6)
-        await pause(0.6)
+            await sleep(0.6)
+        await sleep(0.6)
         await server.release()
         said = await run.finished()
         assert await _end_of(run) == NaturalEnd()
@@ -154,7 +154,7 @@ async def test_one_that_has_lost_the_task_says_so(database_url: str, remotes: Re
 async def test_who_isnt_there_is_out_of_reach(database_url: str, remotes: Remotes) -> None:
     server = await remotes.a2a()
     await server.kill()
-    async with house(database_url, A2ARemote(server, {"patience": 0.2})) as here:
+    async with house(database_url, A2ARemote(server, {"retry_seconds": 0.2})) as here:
         run = await here.start("say hello")
         await run.finished()
         end = await _end_of(run)
@@ -212,7 +212,7 @@ async def test_a_card_cant_lead_the_token_away(database_url: str, remotes: Remot
 )
 def test_a_wrong_option_is_named(options: dict[str, object], key: str) -> None:
     endpoint = Endpoint(backend="a2a", url="http://far.test", options=options)
-    [(at, sentence)] = A2AFactory().faults(endpoint)
+    [(at, sentence)] = A2AFactory().option_errors(endpoint)
     assert at == key
     assert sentence.endswith("correct or remove it")
 

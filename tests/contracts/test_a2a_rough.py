@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.backends.a2a import A2AFactory
+from app.backends.a2a.factory import A2AFactory
 from app.backends.base import BackendError
-from app.domain.backends import Completed
-from app.domain.endpoints import Endpoint
+from app.domain.agents.backend_results import Completed
+from app.domain.agents.endpoints import Endpoint
 from tests.support.rough_host import Ready, RoughHost, as_json, rough_host
 from tests.support.turns import turn_at
 
@@ -45,7 +45,7 @@ async def agent(*answers: Ready, before: tuple[Ready, ...] = ()) -> AsyncIterato
 
 
 def far(host: RoughHost, patience: float = 5.0) -> Endpoint:
-    options = {"patience": patience, "poll_interval": 0.1}
+    options = {"retry_seconds": patience, "poll_interval": 0.1}
     return Endpoint(backend="a2a", url=host.base, options=options, timeout=30)
 
 

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app.clock import new_id
-from app.control.inputs import InputMode, InputRequest, ToRun, send
+from app.commands.inputs.send import InputMode, InputRequest, ToRun, send_input
 from app.domain.ids import MessageId
-from app.domain.messages import CutShort, Message, Role, Text
-from app.domain.runs import Done, Waiting
-from app.domain.terminations import Cancelled, Failed, NaturalEnd, Termination
+from app.domain.runs.runs import Done, Waiting
+from app.domain.runs.terminations import Cancelled, Failed, NaturalEnd, Termination
+from app.domain.threads.messages import Message, Role, Text, TruncationReason
 from tests.support.conditions import eventually
 from tests.support.house import ANN, Replica, Run, of_type, replica, texts_of, types_of
 from tests.support.remotes import Remote, Remotes, remote
@@ -78,7 +78,7 @@ async def test_what_it_waits_for_is_a_ticket_whose_answer_it_gets(
         assert isinstance((await run.now()).state, Waiting)
         [ticket] = await run.tickets()
         assert words.partition(" ")[2] in ticket.message
-        await run.decide(ticket.ticket_id, "respond", result="the red one")
+        await run.decide(ticket.name, "respond", result="the red one")
         said = await run.ended()
         assert said[-1]["result"]["response"].strip() == "you answered: the red one"
         assert [each.applied_at is not None for each in await run.tickets()] == [True]
@@ -94,7 +94,7 @@ async def test_a_question_survives_the_worker_that_heard_it(
     async with house(database_url, there) as second:
         run = second.same(run)
         [ticket] = await run.tickets()
-        await run.decide(ticket.ticket_id, "respond", result="the red one")
+        await run.decide(ticket.name, "respond", result="the red one")
         said = await run.ended()
         assert said[-1]["result"]["response"].strip() == "you answered: the red one"
 
@@ -108,7 +108,7 @@ async def test_a_message_that_answers_it_is_sent_and_logged_once(
         await run.finished()
         message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text("the red one"),))
         request = InputRequest(messages=(message,), mode=InputMode.RESUME_OPEN_RUN)
-        await send(here.desk, ANN, ToRun(run.id), request, deliver=True)
+        await send_input(here.ctx, ANN, ToRun(run.id), request, deliver=True)
         said = await run.ended()
         log = await run.log()
     assert said[-1]["result"]["response"].strip() == "you answered: the red one"
@@ -134,7 +134,11 @@ async def test_what_it_streamed_before_a_cancel_is_in_the_log(
     heard = "".join(event["delta"] for event in of_type(said, "text_delta"))
     assert heard.strip() == "still"
     assert of_type(said, "stream_reset") == []
-    assert (last.role, last.text, last.cut_short) == (Role.ASSISTANT, heard, CutShort.CANCELLED)
+    assert (last.role, last.text, last.cut_short) == (
+        Role.ASSISTANT,
+        heard,
+        TruncationReason.CANCELLED,
+    )
     assert record.output.message_ids == (last.id,)
     assert said[-1]["result"]["response"] == heard
 

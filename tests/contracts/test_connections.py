@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import httpcore2
 import pytest
 
-from app.clock import pause
-from app.llm import connections
-from app.llm.connections import READ_AHEAD, Connection, DirectBackend
+from app.clock import sleep
+from app.llm.http import asyncio_backend
+from app.llm.http.asyncio_backend import READ_AHEAD, Connection, DirectBackend
 from tests.support.certificates import HOST, Certificate
 from tests.support.conditions import eventually
 from tests.support.hosts import PATIENCE, Guest, Host, hosting
@@ -59,7 +59,7 @@ async def stands_still(look: Callable[[], object]) -> None:
     before = None
     while (now := look()) != before:
         before = now
-        await pause(SOON)
+        await sleep(SOON)
 
 
 async def read_all(stream: httpcore2.AsyncNetworkStream) -> bytes:
@@ -114,7 +114,7 @@ async def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in (FIRST, SECOND)]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
-    monkeypatch.setattr(connections, "ADDRESS_PATIENCE", SOON)
+    monkeypatch.setattr(asyncio_backend, "ADDRESS_PATIENCE", SOON)
 
 
 async def reached(port: int) -> str:
@@ -141,7 +141,7 @@ async def test_an_address_that_was_late_has_another_chance_when_no_other_is_left
         port = listening.getsockname()[1]
         async with asyncio.TaskGroup() as tasks:
             connecting = tasks.create_task(reached(port))
-            await pause(3 * SOON)
+            await sleep(3 * SOON)
             listening.accept()[0].close()
         assert connecting.result() == FIRST
 
@@ -232,7 +232,7 @@ async def test_a_reader_that_is_cancelled_loses_nothing(
         for _ in range(20):
             async with asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(stream.read(100))
-                await pause(0)
+                await sleep(0)
                 guest.writer.write(b"word")
                 reading.cancel()
             read = b"" if reading.cancelled() else reading.result()
@@ -328,7 +328,7 @@ async def test_a_writer_is_told_when_the_server_leaves_meanwhile(
 ) -> None:
     async with connected(backend, host) as (stream, guest), asyncio.TaskGroup() as tasks:
         writing = tasks.create_task(fails(stream.write(MEGABYTE * 16, timeout=PATIENCE)))
-        await pause(SOON)
+        await sleep(SOON)
         guest.reset()
         assert isinstance(await writing, httpcore2.WriteError)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.backends import holdfast_answers
 from app.backends.base import BackendError
-from app.backends.holdfast import HoldfastFactory
-from app.domain.backends import Completed
-from app.domain.endpoints import Endpoint
-from app.domain.messages import Base64Source, Media, Text
+from app.backends.remote_holdfast import responses
+from app.backends.remote_holdfast.backend import HoldfastFactory
+from app.domain.agents.backend_results import Completed
+from app.domain.agents.endpoints import Endpoint
+from app.domain.threads.messages import Base64Source, Media, Text
 from tests.support.rough_host import Ready, RoughHost, as_events, as_json, rough_host
 from tests.support.turns import turn_at
 
@@ -32,7 +32,9 @@ def finished(response: str, **more: Any) -> dict[str, Any]:
 
 
 def far(host: RoughHost, patience: float = 5.0) -> Endpoint:
-    return Endpoint(backend="holdfast", url=host.base, target="far", options={"patience": patience})
+    return Endpoint(
+        backend="holdfast", url=host.base, target="far", options={"retry_seconds": patience}
+    )
 
 
 @asynccontextmanager
@@ -84,7 +86,7 @@ async def test_what_doesnt_answer_as_a_holdfast_does_is_named_as_that(
 
 
 async def test_an_answer_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdfast_answers, "MOST_BYTES", 1000)
+    monkeypatch.setattr(responses, "MOST_BYTES", 1000)
     async with refusing(as_json("x" * 5_000_000)) as error:
         assert error.code == "remote_garbled"
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from app.backends.base import Abort
-from app.backends.remote_run import turn_key
-from app.domain.decisions import EXPIRED
-from app.domain.runs import Done, Running, Waiting
-from app.domain.terminations import Cancelled
-from app.domain.tickets import Ticket, TicketStatus
+from app.backends.remote.run import turn_key
+from app.domain.runs.runs import Done, Running, Waiting
+from app.domain.runs.terminations import Cancelled
+from app.domain.tickets.decisions import EXPIRED
+from app.domain.tickets.tickets import Ticket, TicketStatus
 from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, decision, of_type, replica, types_of
 from tests.support.remotes import HoldfastRemote, Remotes, remote
@@ -74,10 +74,10 @@ async def test_what_is_asked_below_a_remote_is_asked_and_answered_here(
         run = await here.start(words)
         [ticket] = await asked(run, "which one?")
         [original] = await tickets_there(there)
-        assert ticket.ticket_id == f"remote:{original['run_id']}:{original['ticket_id']}"
+        assert ticket.name == f"remote:{original['run_id']}:{original['ticket_id']}"
         assert (ticket.tool_name, ticket.arguments) == ("ask_person", original["arguments"])
         assert sorted(ticket.allowed_actions) == original["allowed_actions"]
-        await run.decide(ticket.ticket_id, "respond", result="the red one")
+        await run.decide(ticket.name, "respond", result="the red one")
         said = await run.ended()
     assert "the red one" in said[-1]["result"]["response"]
     assert len(of_type(said, "ticket_opened")) == 1
@@ -89,9 +89,9 @@ async def test_all_that_are_asked_at_once_are_relayed_and_go_on_by_themselves(
     async with house(database_url, there) as here:
         run = await here.start("give far ask A? & lead give far ask B? & far say hello")
         first, second = await asked(run, "A?", "B?")
-        await run.decide(second.ticket_id, "respond", result="to B")
+        await run.decide(second.name, "respond", result="to B")
         await asked(run, "A?")
-        await run.decide(first.ticket_id, "respond", result="to A")
+        await run.decide(first.name, "respond", result="to A")
         said = await run.ended()
     assert all(each in said[-1]["result"]["response"] for each in ("to A", "to B", "hello"))
     assert set((await statuses_of(run)).values()) == {TicketStatus.DECIDED}
@@ -106,7 +106,7 @@ async def test_what_somebody_answers_there_is_void_here_and_the_run_goes_on(
         await answer_there(there, "A?", "given there")
         [ticket] = await asked(run, "B?")
         assert (await statuses_of(run))["A?"] is TicketStatus.VOID
-        await run.decide(ticket.ticket_id, "respond", result="given here")
+        await run.decide(ticket.name, "respond", result="given here")
         said = await run.ended()
     assert all(each in said[-1]["result"]["response"] for each in ("given there", "given here"))
     assert len(of_type(said, "ticket_void")) == 1
@@ -152,7 +152,7 @@ async def test_whoever_takes_over_relays_what_is_asked_below(
         await first.kill()
         run = second.same(run)
         [ticket] = await asked(run, "which one?")
-        await run.decide(ticket.ticket_id, "respond", result="the red one")
+        await run.decide(ticket.name, "respond", result="the red one")
         await there.release()
         said = await run.ended()
     assert "the red one" in said[-1]["result"]["response"]
@@ -198,7 +198,7 @@ async def test_a_question_that_nobody_answers_in_time_here_is_denied_there(
     async with house(database_url, there, "far") as here:
         run = await here.start("ask which one?")
         await asked(run, "which one?")
-        await here.database.hot.execute(
+        await here.database.pool.execute(
             "UPDATE tickets SET expires_at = now(), on_expiry = 'reject' WHERE status = 'open'"
         )
         said = await run.ended()
@@ -214,8 +214,8 @@ async def test_an_answer_may_be_null_or_a_word_that_drops_the_call(
         run = await here.start("give far ask A? & far ask B?")
         first, second = await asked(run, "A?", "B?")
         await run.decide_all(
-            decision(first.ticket_id, "respond", result=None),
-            decision(second.ticket_id, "cancel", reason="not now"),
+            decision(first.name, "respond", result=None),
+            decision(second.name, "cancel", reason="not now"),
         )
         said = await run.ended()
     assert "null" in said[-1]["result"]["response"]

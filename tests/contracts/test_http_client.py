@@ -5,9 +5,9 @@ import asyncio
 import httpx2
 import pytest
 
-from app.clock import pause
-from app.llm.connections import Connection
-from app.llm.http_client import streaming_client
+from app.clock import sleep
+from app.llm.http.asyncio_backend import Connection
+from app.llm.http.client import streaming_client
 from tests.support.certificates import HOST, Certificate
 from tests.support.hosts import Host, hosting
 
@@ -49,7 +49,7 @@ async def test_an_idle_connection_is_used_again_until_its_server_closes_it(host:
         assert (await asking).content == b"two"
         first.writer.close()
         await first.writer.wait_closed()
-        await pause(0)
+        await sleep(0)
         asking = tasks.create_task(client.get(url))
         await (await host.guest()).answer(b"three")
         assert (await asking).content == b"three"

@@ -10,18 +10,18 @@ import pytest
 
 from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId
-from app.domain.inference import EffortName, InferenceOptions, ThinkingBudget
-from app.domain.messages import Base64Source, Media, MediaType, ToolCall
+from app.domain.inference.options import EffortName, InferenceOptions, ThinkingBudget
+from app.domain.threads.messages import Base64Source, Media, MediaType, ToolCall
 from app.llm.catalog import ModelCatalog
-from app.llm.http_client import streaming_client
-from app.llm.openai_compatible import Endpoint, OpenAICompatibleModel
-from app.llm.openai_request import request_body
-from app.llm.scripted import Call, Part, Say, ScriptedModel, Think, Turn
+from app.llm.http.client import streaming_client
+from app.llm.openai.model import OpenAICompatibleModel, OpenAIEndpoint
+from app.llm.openai.request import request_body
+from app.llm.scripted.model import Call, Part, Say, ScriptedModel, ScriptedTurn, Think
 from app.llm.specs import ModelSpec
 from app.runtime.ports import (
-    Finished,
     LanguageModel,
     ModelChunk,
+    ModelFinished,
     ModelRequest,
     StopReason,
     TextChunk,
@@ -80,7 +80,7 @@ def _spec(kind: str, model: str, provider: FakeProvider) -> ModelSpec:
     return ModelSpec(name=kind, provider=name, model=model, base_url=address, api_key=KEY)
 
 
-def _turn(request: ModelRequest, model: str) -> Turn:
+def _turn(request: ModelRequest, model: str) -> ScriptedTurn:
     answer = answer_to(json.loads(request_body(request, model, {})))
     parts: list[Part] = [Think(answer.reasoning)]
     if answer.calls:
@@ -88,7 +88,7 @@ def _turn(request: ModelRequest, model: str) -> Turn:
         parts += [call] * answer.calls.times
     else:
         parts.append(Say((WORD,) * answer.words))
-    return Turn(tuple(parts), StopReason.MAX_TOKENS if answer.stop == "length" else None)
+    return ScriptedTurn(tuple(parts), StopReason.MAX_TOKENS if answer.stop == "length" else None)
 
 
 @pytest.fixture
@@ -374,7 +374,7 @@ async def test_ours_keeps_its_connection_when_an_answer_is_over(models: Models) 
     for _ in range(3):
         async with model.stream(asking("hello")) as stream:
             async for chunks in stream:
-                if isinstance(chunks[-1], Finished):
+                if isinstance(chunks[-1], ModelFinished):
                     break
     assert models.provider.stats().connections == before + 1
 
@@ -393,7 +393,9 @@ async def test_ours_refuses_an_answer_that_is_not_streamed(models: Models) -> No
 
 
 async def test_ours_does_not_tell_a_key_that_http_cannot_carry(models: Models) -> None:
-    endpoint = Endpoint(base_url=models.provider.base_url, model="fake-5", api_key=f"{KEY}\r\nx")
+    endpoint = OpenAIEndpoint(
+        base_url=models.provider.base_url, model="fake-5", api_key=f"{KEY}\r\nx"
+    )
     async with streaming_client() as client:
         error = await _failure(OpenAICompatibleModel(endpoint, client), "hello")
     assert error.kind == "invalid_request"

@@ -8,13 +8,13 @@ from typing import Protocol
 
 import pytest
 
-from app.clock import pause
-from app.events.nats_wire import NatsWire
-from app.events.notify_wire import NotifyWire
-from app.events.relay import Handler, Hint, Topic, Wire
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import Database
-from app.storage.notifications import installation
+from app.clock import sleep
+from app.events.fanout.nats import NatsTransport
+from app.events.fanout.notify import NotifyTransport
+from app.events.fanout.relay import Handler, Hint, Topic, Transport
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import Database
+from app.storage.postgres.notifications import installation
 from tests.support.following import following, log_unheard, say, scope_of
 from tests.support.forwarders import Forwarder, forwarding
 from tests.support.nats import NatsServer, nats_server
@@ -30,7 +30,7 @@ NEVER = 3_600.0
 class Carrier(Protocol):
     """A wire's other side, which a test can take away."""
 
-    async def wire(self) -> Wire: ...
+    async def wire(self) -> Transport: ...
 
     async def leave(self) -> None: ...
 
@@ -45,11 +45,11 @@ class OverPostgres:
     way: Forwarder
     stack: AsyncExitStack
 
-    async def wire(self) -> Wire:
+    async def wire(self) -> Transport:
         options = DatabaseOptions(pool_size=2, hot_pool_size=3)
         database = await Database.open(self.url, options, listen_url=self.way.url)
         self.stack.push_async_callback(database.close)
-        return NotifyWire(database)
+        return NotifyTransport(database)
 
     async def leave(self) -> None:
         await self.way.block()
@@ -63,8 +63,8 @@ class OverNats:
     database: Database
     server: NatsServer
 
-    async def wire(self) -> Wire:
-        return NatsWire(self.server.url, await installation(self.database.hot))
+    async def wire(self) -> Transport:
+        return NatsTransport(self.server.url, await installation(self.database.pool))
 
     async def leave(self) -> None:
         await self.server.kill()
@@ -100,7 +100,7 @@ class Process:
 
 @asynccontextmanager
 async def process(
-    database: Database, wire: Wire, *, poll: float = NEVER, is_deaf: bool = False
+    database: Database, wire: Transport, *, poll: float = NEVER, is_deaf: bool = False
 ) -> AsyncIterator[Process]:
     async with writing(database, wire=wire) as voices:
         opened = Process(voices)
@@ -118,18 +118,18 @@ async def process(
 
 async def _catch_up(voices: Voices, poll: float) -> None:
     while True:
-        await pause(poll)
+        await sleep(poll)
         await voices.relay.catch_up()
 
 
-class Lossy:
+class LossyTransport:
     """A wire that carries what it likes of the events."""
 
-    def __init__(self, wire: Wire, carries: Callable[[int], bool]) -> None:
+    def __init__(self, wire: Transport, carries: Callable[[int], bool]) -> None:
         self._wire = wire
         self._carries = carries
         self._count = 0
-        self.largest = wire.largest
+        self.max_payload_bytes = wire.max_payload_bytes
         self.name = wire.name
 
     async def send(self, topic: Topic, hints: Sequence[Hint]) -> None:
@@ -153,9 +153,9 @@ class Lossy:
 async def test_what_one_process_says_the_other_hears_in_order(
     database: Database, carrier: Carrier
 ) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     wire = await carrier.wire()
-    too_long_for_a_hint = "x" * (wire.largest + 1)
+    too_long_for_a_hint = "x" * (wire.max_payload_bytes + 1)
     async with (
         process(database, wire) as here,
         process(database, await carrier.wire()) as there,
@@ -178,7 +178,7 @@ async def test_what_one_process_says_the_other_hears_in_order(
 async def test_nobody_misses_anything_while_both_say_much(
     database: Database, carrier: Carrier
 ) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     async with (
         process(database, await carrier.wire()) as here,
         process(database, await carrier.wire()) as there,
@@ -203,18 +203,18 @@ async def test_a_wish_is_heard_by_all_its_sender_too(database: Database, carrier
         process(database, await carrier.wire()) as here,
         process(database, await carrier.wire()) as there,
     ):
-        await here.voices.relay.tell(Topic.CANCEL, [Hint("a-run", "acme\na-run\n")])
+        await here.voices.relay.send_hints(Topic.CANCEL, [Hint("a-run", "acme\na-run\n")])
         async with asyncio.timeout(PATIENCE):
             while not (here.wishes and there.wishes):
-                await pause(0.01)
+                await sleep(0.01)
         assert here.wishes == there.wishes == ["acme\na-run\n"]
 
 
 async def test_lost_hints_are_made_up_for_by_the_next_that_arrives(
     database: Database, carrier: Carrier
 ) -> None:
-    run = await running(database.hot)
-    lossy = Lossy(await carrier.wire(), lambda count: count % 3 == 0)
+    run = await running(database.pool)
+    lossy = LossyTransport(await carrier.wire(), lambda count: count % 3 == 0)
     async with (
         process(database, lossy) as here,
         process(database, await carrier.wire()) as there,
@@ -234,7 +234,7 @@ async def test_lost_hints_are_made_up_for_by_the_next_that_arrives(
 async def test_without_it_the_log_is_read_and_when_it_is_back_so_are_they(
     database: Database, carrier: Carrier
 ) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     async with (
         process(database, await carrier.wire()) as here,
         process(database, await carrier.wire(), poll=POLL) as there,
@@ -260,7 +260,7 @@ async def test_without_it_the_log_is_read_and_when_it_is_back_so_are_they(
 async def test_what_was_missed_is_read_as_soon_as_it_is_back(
     database: Database, carrier: Carrier
 ) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     async with (
         process(database, await carrier.wire()) as there,
         following(
@@ -276,7 +276,7 @@ async def test_what_was_missed_is_read_as_soon_as_it_is_back(
 async def test_a_process_that_starts_without_it_says_so_and_finds_it_later(
     database: Database, carrier: Carrier, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     wire = await carrier.wire()
     await carrier.leave()
     async with (
@@ -289,7 +289,7 @@ async def test_a_process_that_starts_without_it_says_so_and_finds_it_later(
             printed = ""
             while "relay_is_away" not in printed:
                 printed += capsys.readouterr().out
-                await pause(0.01)
+                await sleep(0.01)
         await say(alone.voices, run, "to itself")
         assert await reader.until(1) == [2]
         assert not alone.voices.relay.hears.is_set()

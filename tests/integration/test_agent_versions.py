@@ -4,17 +4,25 @@ import asyncpg
 import pytest
 
 from app.clock import new_id
-from app.control.inputs import Accepted, InputMode, InputRequest, ToRun, ToThread, send
-from app.control.new_runs import OnActive
+from app.commands.inputs.send import (
+    AcceptedInput,
+    InputMode,
+    InputRequest,
+    ToRun,
+    ToThread,
+    send_input,
+)
+from app.commands.runs.new_run import OnActive
 from app.domain.errors import NotFound
 from app.domain.ids import AgentId, MessageId
-from app.domain.messages import Message, Role, Text
-from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
-from app.domain.terminations import NaturalEnd
-from app.domain.tool_calls import INTERRUPTED
-from app.llm.scripted import Gate, in_order, turn
-from app.storage import deliveries, runs
-from app.storage.runs import RunKey
+from app.domain.runs.runs import Done, RunStatus, Waiting, WaitingReason
+from app.domain.runs.terminations import NaturalEnd
+from app.domain.threads.messages import Message, Role, Text
+from app.domain.tools.tool_calls import INTERRUPTED
+from app.llm.scripted.model import Gate, in_order, turn
+from app.storage.queue import deliveries
+from app.storage.runs import runs
+from app.storage.runs.runs import RunKey
 from tests.support.conditions import eventually
 from tests.support.house import ANN, Replica, Run, an_agent, of_type, replica, texts_of, types_of
 from tests.support.invariants import broken_invariants
@@ -30,20 +38,20 @@ async def waits_for_its_agent(house: Replica, run: Run, count: int) -> list[dict
     assert isinstance(record.state, Waiting)
     assert record.state.reason is WaitingReason.AGENT_VERSION_UNAVAILABLE
     assert "probe" in record.state.message
-    await house.sweeper.sweep()
-    standing = await runs.standing(house.database.hot, record.tenant, run.id)
+    await house.sweeper.run_once()
+    standing = await runs.status_of_run(house.database.pool, record.tenant, run.id)
     assert standing is not None
-    assert standing.rests
+    assert standing.is_idle
     return said
 
 
 async def nothing_more_is_said(house: Replica, run: Run) -> None:
     """However often somebody looks for what has stopped moving."""
     count = "SELECT count(*) FROM events WHERE run_id = $1"
-    before = await house.database.hot.fetchval(count, run.id)
+    before = await house.database.pool.fetchval(count, run.id)
     for _ in range(5):
-        assert await house.sweeper.sweep() == 0
-    assert await house.database.hot.fetchval(count, run.id) == before
+        assert await house.sweeper.run_once() == 0
+    assert await house.database.pool.fetchval(count, run.id) == before
 
 
 async def test_an_answer_outlives_the_tool_that_it_is_for(database_url: str) -> None:
@@ -167,7 +175,7 @@ async def test_a_cancel_that_comes_while_an_agent_is_looked_for_takes_effect(
             async with slow.transaction():
                 await slow.execute("LOCK TABLE agents IN ACCESS EXCLUSIVE MODE")
                 await woken(without, run)
-                await eventually(lambda: without.database.hot.fetchval(IS_CLAIMED, run.id))
+                await eventually(lambda: without.database.pool.fetchval(IS_CLAIMED, run.id))
                 if is_heard:
                     assert not (await run.cancel("unwanted")).is_settled
                 else:
@@ -228,7 +236,7 @@ async def test_messages_reach_a_run_whose_agent_only_another_process_knows(
         assert refused.value.code == "agent_not_found"
 
 
-async def tell(house: Replica, to: ToRun | ToThread, text: str) -> Accepted:
+async def tell(house: Replica, to: ToRun | ToThread, text: str) -> AcceptedInput:
     message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text(text),))
     request = InputRequest(messages=(message,), mode=InputMode.STEER)
-    return await send(house.desk, ANN, to, request, deliver=True)
+    return await send_input(house.ctx, ANN, to, request, deliver=True)

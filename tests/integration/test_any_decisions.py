@@ -10,16 +10,16 @@ from typing import Any, TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.control.answers import DecisionRequest
-from app.control.decide import decide
-from app.control.expire import look_at_the_clock
-from app.domain.decisions import Action, Answer
+from app.commands.tickets.decide import decide
+from app.commands.tickets.decision_types import DecisionRequest
+from app.commands.tickets.expire import expire_due
 from app.domain.errors import Refusal
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
-from app.domain.ticket_terms import ApproverRule
-from app.domain.tickets import TicketFilter
-from app.llm.scripted import Script, in_order, turn
-from app.storage import ticket_feed
+from app.domain.tickets.decisions import Action, DecisionAnswer
+from app.domain.tickets.terms import ApproverRule
+from app.domain.tickets.tickets import TicketFilter
+from app.llm.scripted.model import Script, in_order, turn
+from app.storage.tickets import feed as ticket_feed
 from tests.support.databases import Databases
 from tests.support.event_order import check_run
 from tests.support.house import Replica, Run, an_agent, replica
@@ -31,9 +31,9 @@ PEOPLE = {
 }
 OPEN, GUARDED = "perm_c1", "perm_c2"
 ANSWERS = {
-    "approve": Answer(action=Action.APPROVE),
-    "edit": Answer(action=Action.EDIT, arguments={"text": "else"}),
-    "reject": Answer(action=Action.REJECT),
+    "approve": DecisionAnswer(action=Action.APPROVE),
+    "edit": DecisionAnswer(action=Action.EDIT, arguments={"text": "else"}),
+    "reject": DecisionAnswer(action=Action.REJECT),
 }
 
 
@@ -158,11 +158,11 @@ class Story:
             case Give():
                 assert await _given(house, run, step) == self.plain[step.ticket].take(step), step
             case Expire(ticket):
-                await house.database.hot.execute(
+                await house.database.pool.execute(
                     "UPDATE tickets SET expires_at = now() WHERE ticket_id = $1 AND status = 'open'",
                     ticket,
                 )
-                await look_at_the_clock(house.desk, 10)
+                await expire_due(house.ctx, 10)
                 self.plain[ticket].end("expired")
             case Cancel():
                 await run.cancel()
@@ -175,7 +175,7 @@ class Story:
     async def _check(self, house: Replica, run: Run) -> None:
         said = await _all_said(run)
         check_run(said)
-        statuses = {ticket.ticket_id: ticket.status.value for ticket in await run.tickets()}
+        statuses = {ticket.name: ticket.status.value for ticket in await run.tickets()}
         assert statuses == {name: each.status for name, each in self.plain.items()}
         for name, probe, text in ((OPEN, self.probe, "this"), (GUARDED, self.guarded, "that")):
             winner = self.plain[name].winner
@@ -189,7 +189,7 @@ class Story:
         )
         assert [notice.number for notice in feed.notices] == list(range(1, feed.head + 1))
         for name, each in self.plain.items():
-            kinds = [n.kind.value for n in feed.notices if n.ticket.ticket_id == name]
+            kinds = [n.kind.value for n in feed.notices if n.ticket.name == name]
             votes = len(each.given) - (each.winner is not None)
             assert kinds == ["opened", *["voted"] * votes, each.status]
 
@@ -199,7 +199,7 @@ async def _given(house: Replica, run: Run, step: Give) -> str:
         ticket=step.ticket, answer=ANSWERS[step.answer], decision_id=step.id, args_digest=None
     )
     try:
-        decided = await decide(house.desk, PEOPLE[step.person], run.id, [request])
+        decided = await decide(house.ctx, PEOPLE[step.person], run.id, [request])
     except Refusal as refusal:
         return refusal.code
     [result] = decided.results

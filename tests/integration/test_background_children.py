@@ -7,21 +7,21 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app.agents.catalog import Catalog
+from app.api.schemas.background_tasks import task_out
 from app.api.schemas.runs import run_out
-from app.api.schemas.tasks import task_out
-from app.control import reading
-from app.control.children import run_child_errand
-from app.control.explain import Why, explain
-from app.control.tasks import cancel_task, task_page
-from app.control.threads import Children, delete
-from app.domain.children import Delegation
-from app.domain.errands import AboutChild, ChildErrand
+from app.commands.followups.background_tasks import cancel_task, list_tasks
+from app.commands.followups.child_runs import run_child_followup
+from app.commands.threads.threads import ChildThreads, delete_thread
+from app.domain.agents.specs import Delegation
+from app.domain.children.background_tasks import Task, TaskStatus
+from app.domain.children.followups import ChildFollowup, FollowupKind
 from app.domain.ids import TaskId
-from app.domain.messages import Role
-from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
-from app.domain.tasks import Task, TaskStatus
-from app.domain.terminations import Cancelled, Termination
-from app.llm.scripted import Call, Gate, Script, Turn, turn
+from app.domain.runs.runs import Done, RunStatus, Waiting, WaitingReason
+from app.domain.runs.terminations import Cancelled, Termination
+from app.domain.threads.messages import Role
+from app.llm.scripted.model import Call, Gate, Script, ScriptedTurn, turn
+from app.queries import records
+from app.queries.explain import ReasonCode, explain
 from tests.support.conditions import eventually
 from tests.support.families import (
     Member,
@@ -44,7 +44,9 @@ pytestmark = pytest.mark.anyio
 GIVES_WORK = turn(work_for("scout", id="c1"))
 
 
-def boss(*turns: Turn | Callable[[TaskId], Turn], more: dict[str, object] | None = None) -> Member:
+def boss(
+    *turns: ScriptedTurn | Callable[[TaskId], ScriptedTurn], more: dict[str, object] | None = None
+) -> Member:
     """Gives work to the scout and doesn't wait for it."""
     script = by_transcript(GIVES_WORK, *turns)
     return Member(
@@ -52,26 +54,26 @@ def boss(*turns: Turn | Callable[[TaskId], Turn], more: dict[str, object] | None
     )
 
 
-def tells(text: str, *before: Gate) -> Callable[[TaskId], Turn]:
-    def play(task_id: TaskId) -> Turn:
+def tells(text: str, *before: Gate) -> Callable[[TaskId], ScriptedTurn]:
+    def play(task_id: TaskId) -> ScriptedTurn:
         told = {"task_id": task_id, "message": text}
         return turn(*before, Call(tool="send_message", arguments=told))
 
     return play
 
 
-def takes_back(task_id: TaskId) -> Turn:
+def takes_back(task_id: TaskId) -> ScriptedTurn:
     return turn(Call(tool="cancel_task", arguments={"task_id": task_id}))
 
 
 async def task_of(run: Run) -> Task:
-    [task] = await task_page(run.replica.desk, ANN, run.id, before=None, limit=50)
+    [task] = await list_tasks(run.replica.ctx, ANN, run.id, before=None, limit=50)
     return task
 
 
 async def task_at(run: Run, status: TaskStatus) -> Task:
     async def look() -> Task | None:
-        found = await task_page(run.replica.desk, ANN, run.id, before=None, limit=1)
+        found = await list_tasks(run.replica.ctx, ANN, run.id, before=None, limit=1)
         return found[0] if [task.status for task in found] == [status] else None
 
     return await eventually(look)
@@ -85,17 +87,17 @@ async def end_of(run: Run) -> Termination:
     return await eventually(look)
 
 
-async def errand(run: Run, kind: ChildErrand) -> None:
+async def followup(run: Run, kind: FollowupKind) -> None:
     """Carry out an errand about the run's only child, as if it had been asked for now."""
     task = await task_of(run)
     assert task.child is not None
-    about = AboutChild(
+    about = ChildFollowup(
         kind=kind,
         tenant=run.record.tenant,
         parent_run_id=run.id,
         child_run_id=task.child.run_id,
     )
-    assert await run_child_errand(run.replica.desk, about)
+    assert await run_child_followup(run.replica.ctx, about)
 
 
 @asynccontextmanager
@@ -154,13 +156,13 @@ async def test_its_progress_and_its_tickets_show_on_its_parent(database_url: str
         await run.until("activity_snapshot", 2)
         await run.finished()
         [asked] = await child.tickets()
-        shown = run_out(await reading.run(house.desk, ANN, run.id)).waiting or {}
+        shown = run_out(await records.read_run(house.ctx, ANN, run.id)).waiting or {}
         assert [each["run_id"] for each in shown["tickets_of_children"]] == [child.id]
-        found = await explain(house.desk, ANN, run.id)
-        assert [reason.code for reason in found.reasons] == [Why.WAITING_FOR_TASKS]
+        found = await explain(house.ctx, ANN, run.id)
+        assert [reason.code for reason in found.reasons] == [ReasonCode.WAITING_FOR_TASKS]
         assert "1 of whose tickets are open" in found.reasons[0].text
-        assert [ticket.key for ticket in found.waiting_on] == [asked.key]
-        await child.decide(asked.ticket_id, "approve")
+        assert [ticket.id for ticket in found.waiting_on] == [asked.id]
+        await child.decide(asked.name, "approve")
         said = await run.ended()
     progress = [event["content"]["status"] for event in of_type(said, "activity_snapshot")]
     assert progress == ["running", "pending", "done"]
@@ -226,7 +228,7 @@ async def test_a_task_that_is_cancelled_takes_its_child_along(database_url: str)
         run = await house.start()
         await gate.reached.wait()
         await run.finished()
-        await cancel_task(house.desk, ANN, run.id, (await task_of(run)).id)
+        await cancel_task(house.ctx, ANN, run.id, (await task_of(run)).id)
         [child] = await children_of(run)
         assert isinstance(await end_of(child), Cancelled)
         said = await run.ended()
@@ -286,9 +288,9 @@ async def test_a_task_that_is_cancelled_before_its_child_has_begun_never_has_one
     async with without_errands(database_url, catalog, script) as house:
         run = await house.start()
         await run.finished()
-        await cancel_task(house.desk, ANN, run.id, (await task_of(run)).id)
-        await errand(run, ChildErrand.CANCEL)
-        await errand(run, ChildErrand.START)
+        await cancel_task(house.ctx, ANN, run.id, (await task_of(run)).id)
+        await followup(run, FollowupKind.CANCEL)
+        await followup(run, FollowupKind.START)
         assert await children_of(run) == []
         assert await overdue(house) == []
     async with replica(database_url, catalog, script) as second:
@@ -323,13 +325,13 @@ async def test_a_childs_end_and_its_tasks_are_told_once_whichever_comes_first(
     async with without_errands(database_url, catalog, script) as house:
         run = await house.start()
         await run.finished()
-        await errand(run, ChildErrand.START)
+        await followup(run, FollowupKind.START)
         async with replica(database_url, catalog, script) as second:
             [child] = await children_of(second.same(run))
             await end_of(child)
             await task_at(run, TaskStatus.COMPLETED)
-            await cancel_task(house.desk, ANN, run.id, (await task_of(run)).id)
-            await errand(run, ChildErrand.TELL_PARENT)
+            await cancel_task(house.ctx, ANN, run.id, (await task_of(run)).id)
+            await followup(run, FollowupKind.REPORT_TO_PARENT)
             await second.same(run).ended()
         assert (await task_of(run)).status is TaskStatus.COMPLETED
         events = [entry for entry in await run.log() if "background-task" in entry.message.text]
@@ -344,13 +346,13 @@ async def test_a_child_that_was_deleted_is_a_task_that_failed(database_url: str)
     async with without_errands(database_url, catalog, script) as house:
         run = await house.start()
         await run.finished()
-        await errand(run, ChildErrand.START)
+        await followup(run, FollowupKind.START)
         [child] = await children_of(run)
         await child.cancel()
-        await delete(house.desk, ANN, child.thread_id, Children.CASCADE)
-        await errand(run, ChildErrand.START)
+        await delete_thread(house.ctx, ANN, child.thread_id, ChildThreads.CASCADE)
+        await followup(run, FollowupKind.START)
         assert await children_of(run) == []
-        assert [each.kind for each in await overdue(house)] == [ChildErrand.TELL_PARENT]
+        assert [each.kind for each in await overdue(house)] == [FollowupKind.REPORT_TO_PARENT]
     async with replica(database_url, catalog, script) as second:
         await second.same(run).ended()
         task = await task_of(second.same(run))
@@ -398,12 +400,12 @@ async def test_a_message_is_passed_on_once_and_not_before_its_child_is_there(
     async with without_errands(database_url, catalog, script) as house:
         run = await house.start()
         await run.finished()
-        await errand(run, ChildErrand.PASS_ON)
+        await followup(run, FollowupKind.FORWARD_MESSAGES)
         assert (await task_of(run)).unread_messages == 1
-        await errand(run, ChildErrand.START)
-        await errand(run, ChildErrand.PASS_ON)
-        await errand(run, ChildErrand.PASS_ON)
-        await errand(run, ChildErrand.START)
+        await followup(run, FollowupKind.START)
+        await followup(run, FollowupKind.FORWARD_MESSAGES)
+        await followup(run, FollowupKind.FORWARD_MESSAGES)
+        await followup(run, FollowupKind.START)
         assert (await task_of(run)).unread_messages == 0
     async with replica(database_url, catalog, script) as second:
         await second.same(run).ended()
@@ -443,18 +445,18 @@ async def test_whatever_errand_is_lost_the_sweeper_finds_it(database_url: str) -
         await run.finished()
         await lose_errands(house)
         [start] = await overdue(house)
-        assert start.kind is ChildErrand.START
-        assert await run_child_errand(house.desk, start)
+        assert start.kind is FollowupKind.START
+        assert await run_child_followup(house.ctx, start)
         await lose_errands(house)
         [pass_on] = await overdue(house)
-        assert pass_on.kind is ChildErrand.PASS_ON
-        assert await run_child_errand(house.desk, pass_on)
+        assert pass_on.kind is FollowupKind.FORWARD_MESSAGES
+        assert await run_child_followup(house.ctx, pass_on)
         assert await overdue(house) == []
         assert (await run.cancel()).is_settled
         await lose_errands(house)
         [cancel] = await overdue(house)
-        assert cancel.kind is ChildErrand.CANCEL
-        assert await run_child_errand(house.desk, cancel)
+        assert cancel.kind is FollowupKind.CANCEL
+        assert await run_child_followup(house.ctx, cancel)
         assert await overdue(house) == []
         [child] = await children_of(run)
         assert (await child.now()).status is RunStatus.DONE

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.inference import RetryPolicy
-from app.domain.messages import CutShort
-from app.domain.runs import Done, Waiting, WaitingReason
-from app.domain.terminations import NaturalEnd
+from app.domain.inference.options import RetryPolicy
+from app.domain.runs.runs import Done, Waiting, WaitingReason
+from app.domain.runs.terminations import NaturalEnd
+from app.domain.threads.messages import TruncationReason
 from app.llm.catalog import ModelCatalog
 from app.llm.specs import ModelSpec
 from tests.support.fake_answers import WORD
@@ -153,5 +153,5 @@ async def test_cancelling_a_long_answer_closes_the_socket_and_keeps_the_text(
         await run.finished()
         kept = (await run.log())[1].message
     assert kept.text.startswith(WORD)
-    assert kept.cut_short is CutShort.CANCELLED
+    assert kept.cut_short is TruncationReason.CANCELLED
     assert provider.stats(closed_early=before + 1).closed_early >= before + 1

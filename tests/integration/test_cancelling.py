@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.control.waiting import until_rest
-from app.domain.runs import Done, RunStatus
-from app.domain.terminations import Cancelled, NaturalEnd
-from app.domain.tickets import TicketStatus
-from app.domain.tool_calls import INTERRUPTED
-from app.llm.scripted import Gate, Turn, in_order, turn
+from app.domain.runs.runs import Done, RunStatus
+from app.domain.runs.terminations import Cancelled, NaturalEnd
+from app.domain.tickets.tickets import TicketStatus
+from app.domain.tools.tool_calls import INTERRUPTED
+from app.llm.scripted.model import Gate, ScriptedTurn, in_order, turn
+from app.queries.wait import wait_until_idle
 from app.runtime.ports import ToolContext
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 from tests.support.house import Replica, Run, an_agent, of_type, replica, texts_of, types_of
 from tests.support.probes import Probe
 
@@ -40,7 +40,7 @@ async def cancelled(run: Run, count: int = 1) -> list[dict[str, object]]:
 async def next_message_is_taken(house: Replica, run: Run) -> None:
     following = await house.start("and now?", thread_id=run.thread_id)
     assert (await following.finished())[-1]["termination"] == {"type": "natural_end"}
-    thread = await house.database.hot.fetchrow(
+    thread = await house.database.pool.fetchrow(
         "SELECT open_run_id, queue_length FROM threads WHERE id = $1", run.thread_id
     )
     assert thread is not None
@@ -48,7 +48,7 @@ async def next_message_is_taken(house: Replica, run: Run) -> None:
 
 
 @asynccontextmanager
-async def house_of(url: str, probe: Probe, *turns: Turn) -> AsyncIterator[Replica]:
+async def house_of(url: str, probe: Probe, *turns: ScriptedTurn) -> AsyncIterator[Replica]:
     async with replica(url, an_agent(probe.tool), in_order(*turns, turn("next"))) as house:
         yield house
 
@@ -180,7 +180,7 @@ async def test_a_wish_whose_hint_was_lost_is_found(database_url: str) -> None:
     async with house_of(database_url, Probe(), turn("Hel", gate)) as house:
         run = await house.start()
         await reached(gate)
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE runs SET cancel_requested_at = now(), cancel_reason = 'enough'"
         )
         said = await run.finished()
@@ -245,7 +245,7 @@ async def test_a_run_does_not_come_to_rest_over_a_wish(database_url: str) -> Non
 
     @tool(name="probe")
     async def wished_away(ctx: ToolContext) -> object:
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE runs SET cancel_requested_at = now(), cancel_reason = 'enough' WHERE id = $1",
             ctx.run_id,
         )
@@ -255,8 +255,8 @@ async def test_a_run_does_not_come_to_rest_over_a_wish(database_url: str) -> Non
     async with replica(database_url, an_agent(wished_away), script) as house:
         run = await house.start()
         record = run.record
-        assert await until_rest(
-            house.desk, record.tenant, record.thread_id, run.id, 15, only_done=True
+        assert await wait_until_idle(
+            house.ctx, record.tenant, record.thread_id, run.id, 15, only_done=True
         )
         state = (await run.now()).state
         assert isinstance(state, Done)

@@ -4,9 +4,9 @@ import pytest
 
 from app.agents.catalog import Catalog
 from app.domain.ids import CallId
-from app.domain.runs import Done, RunStatus
-from app.domain.terminations import Cancelled
-from app.llm.scripted import Call, in_order, turn
+from app.domain.runs.runs import Done, RunStatus
+from app.domain.runs.terminations import Cancelled
+from app.llm.scripted.model import Call, in_order, turn
 from tests.machine.machine import SPEC, tools
 from tests.support.conditions import eventually
 from tests.support.house import replica

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Callable
 import asyncpg
 import pytest
 
-from app.control.tasks import task_page
+from app.commands.followups.background_tasks import list_tasks
+from app.domain.children.background_tasks import Task, TaskStatus
 from app.domain.ids import CallId
-from app.domain.tasks import Task, TaskStatus
-from app.events.backlog import MOST_WAITING
-from app.llm.scripted import Call, in_order, turn
+from app.events.unsaved_bytes import MAX_UNSAVED_BYTES
+from app.llm.scripted.model import Call, in_order, turn
 from app.runtime.ports import Tool, ToolContext
-from app.storage.connecting import RawConnection
-from app.tools.functions import tool
+from app.storage.postgres.connect import RawConnection
+from app.tools.functions.decorator import tool
 from tests.support.conditions import eventually
 from tests.support.house import ANN, Run, an_agent, of_type, replica
 
@@ -82,7 +82,7 @@ class Chatty:
 
 async def ended(run: Run) -> Task:
     async def look() -> Task | None:
-        found = await task_page(run.replica.desk, ANN, run.id, before=None, limit=1)
+        found = await list_tasks(run.replica.ctx, ANN, run.id, before=None, limit=1)
         return next((task for task in found if task.status.is_final), None)
 
     return await eventually(look)
@@ -106,7 +106,7 @@ async def test_a_task_that_shows_much_waits_until_it_is_saved(
             shown = await chatty.stands_still()
         task = await ended(run)
         said = await run.ended()
-    assert shown < 2 * MOST_WAITING
+    assert shown < 2 * MAX_UNSAVED_BYTES
     assert task.status is TaskStatus.COMPLETED
     kinds = [one["activity_type"] for one in of_type(said, "activity_snapshot")]
     assert kinds == [f"piece-{number}" for number in range(PIECES)]

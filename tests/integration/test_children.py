@@ -4,19 +4,19 @@ import pytest
 
 from app.api.schemas.runs import run_out
 from app.clock import new_id
-from app.control import reading, tickets
-from app.control.children import run_child_errand
-from app.control.explain import Why, explain
-from app.domain.children import Delegation
-from app.domain.errands import AboutChild, ChildErrand
+from app.commands.followups.child_runs import run_child_followup
+from app.domain.agents.specs import Delegation
+from app.domain.children.followups import ChildFollowup, FollowupKind
 from app.domain.errors import Invalid
-from app.domain.events import ActivitySnapshot
+from app.domain.events.run_events import ActivitySnapshot
 from app.domain.ids import RunId
-from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
-from app.domain.terminations import Cancelled, NaturalEnd
-from app.domain.tickets import TicketFilter, TicketKind
-from app.llm.scripted import Gate, turn
-from app.storage import deliveries
+from app.domain.runs.runs import Done, RunStatus, Waiting, WaitingReason
+from app.domain.runs.terminations import Cancelled, NaturalEnd
+from app.domain.tickets.tickets import TicketFilter, TicketKind
+from app.llm.scripted.model import Gate, turn
+from app.queries import inbox, records
+from app.queries.explain import ReasonCode, explain
+from app.storage.queue import deliveries
 from tests.support.conditions import eventually
 from tests.support.families import (
     Member,
@@ -144,7 +144,7 @@ async def test_a_childs_ticket_is_in_the_inbox_and_its_parent_goes_on_once_it_is
         assert asked.kind is TicketKind.APPROVAL
         shown = of_type(await run.until("activity_snapshot", 2), "activity_snapshot")
         assert shown[-1]["content"]["status"] == "pending"
-        await child.decide(asked.ticket_id, "approve")
+        await child.decide(asked.name, "approve")
         said = await run.ended()
         assert said[-1]["result"]["response"] == "It is blue."
 
@@ -206,7 +206,7 @@ async def test_a_child_that_isnt_to_be_kept_leaves_nothing_but_its_answer(
         assert said[-1]["result"]["response"] == "It is blue."
 
         await children_forgotten(run)
-        assert await house.database.hot.fetchval("SELECT count(*) FROM threads") == 1
+        assert await house.database.pool.fetchval("SELECT count(*) FROM threads") == 1
 
 
 async def test_a_child_that_isnt_to_be_kept_is_removed_even_when_the_errand_is_lost(
@@ -225,12 +225,12 @@ async def test_a_child_that_isnt_to_be_kept_is_removed_even_when_the_errand_is_l
         [child] = await children_of(run)
         await child.ended()
         [tell] = await overdue(house)
-        assert tell.kind is ChildErrand.TELL_PARENT
-        assert await run_child_errand(house.desk, tell)
+        assert tell.kind is FollowupKind.REPORT_TO_PARENT
+        assert await run_child_followup(house.ctx, tell)
         await lose_errands(house)
         [forget] = await overdue(house)
-        assert forget.kind is ChildErrand.FORGET
-        assert await run_child_errand(house.desk, forget)
+        assert forget.kind is FollowupKind.FORGET
+        assert await run_child_followup(house.ctx, forget)
         assert await children_of(run) == []
         assert await overdue(house) == []
 
@@ -241,16 +241,16 @@ async def test_however_often_a_child_is_found_that_is_to_be_removed_it_is_queued
     catalog, script = family(boss=Member([turn("Nobody.")]))
     async with replica(database_url, catalog, script) as house:
         await house.take_nothing_new()
-        about = AboutChild(
-            kind=ChildErrand.FORGET,
+        about = ChildFollowup(
+            kind=FollowupKind.FORGET,
             tenant=ANN.tenant,
             parent_run_id=RunId(new_id()),
             child_run_id=RunId(new_id()),
         )
         for _ in range(2):
             async with house.database.transaction() as connection:
-                await deliveries.enqueue_errand(connection, about)
-        queued = await house.database.hot.fetchval(
+                await deliveries.enqueue_followup(connection, about)
+        queued = await house.database.pool.fetchval(
             "SELECT count(*) FROM pgq.pgqueuer WHERE entrypoint = 'errand'"
         )
         assert queued == 1
@@ -266,9 +266,9 @@ async def test_only_the_childs_end_answers_for_it_but_the_call_can_be_taken_back
         await gate.reached.wait()
         [ticket] = await run.tickets()
         with pytest.raises(Invalid) as refused:
-            await run.decide(ticket.ticket_id, "respond", result="Red.")
+            await run.decide(ticket.name, "respond", result="Red.")
         assert refused.value.code == "action_not_allowed"
-        await run.decide(ticket.ticket_id, "cancel", reason="never mind")
+        await run.decide(ticket.name, "cancel", reason="never mind")
         said = await run.ended()
         assert said[-1]["result"]["response"] == "It is blue."
         [child] = await children_of(run)
@@ -311,17 +311,17 @@ async def test_a_parent_tells_what_its_children_wait_for(database_url: str) -> N
         [grandchild] = await family_of(child, 1)
         await grandchild.finished()
         [asked] = await grandchild.tickets()
-        found = await explain(house.desk, ANN, run.id)
-        assert [reason.code for reason in found.reasons] == [Why.WAITING_FOR_CHILDREN]
+        found = await explain(house.ctx, ANN, run.id)
+        assert [reason.code for reason in found.reasons] == [ReasonCode.WAITING_FOR_CHILDREN]
         assert "1 of whose tickets are open" in found.reasons[0].text
-        assert [ticket.key for ticket in found.waiting_on] == [asked.key]
-        assert [(below.agent_id, below.lineage.depth) for below in found.below] == [
+        assert [ticket.id for ticket in found.waiting_on] == [asked.id]
+        assert [(below.agent_id, below.lineage.depth) for below in found.descendants] == [
             ("scout", 1),
             ("digger", 2),
         ]
-        shown = run_out(await reading.run(house.desk, ANN, run.id)).waiting or {}
+        shown = run_out(await records.read_run(house.ctx, ANN, run.id)).waiting or {}
         assert [each["run_id"] for each in shown["tickets_of_children"]] == [grandchild.id]
-        listed = await tickets.page(house.desk, ANN, TicketFilter(), before=None, limit=10)
-        assert [ticket.key for ticket in listed] == [asked.key]
-        await grandchild.decide(asked.ticket_id, "approve")
+        listed = await inbox.list_tickets(house.ctx, ANN, TicketFilter(), before=None, limit=10)
+        assert [ticket.id for ticket in listed] == [asked.id]
+        await grandchild.decide(asked.name, "approve")
         await run.ended()

@@ -10,17 +10,18 @@ import asyncpg
 import pytest
 
 from app.clock import new_id
-from app.control.new_runs import OnActive
+from app.commands.runs.new_run import OnActive
 from app.domain.errors import Refusal
 from app.domain.ids import ThreadId
-from app.domain.messages import Role
-from app.domain.runs import RunFilter, RunStatus
-from app.domain.tickets import TicketStatus
+from app.domain.runs.runs import RunFilter, RunStatus
+from app.domain.threads.messages import Role
+from app.domain.tickets.tickets import TicketStatus
 from app.events import follow as following
-from app.llm.scripted import Call, Turn, turn
+from app.llm.scripted.model import Call, ScriptedTurn, turn
 from app.runtime.ports import ModelRequest
-from app.storage import messages, runs
-from app.storage.database import DATABASE_AWAY
+from app.storage.postgres.database import DATABASE_UNAVAILABLE
+from app.storage.runs import runs
+from app.storage.threads import messages
 from tests.support.conditions import eventually
 from tests.support.event_order import check_thread
 from tests.support.house import ANN, Event, Replica, Run, an_agent, replica
@@ -35,7 +36,7 @@ EACH = 20
 ON_ACTIVE = [OnActive.ENQUEUE, OnActive.ENQUEUE, *OnActive]
 
 
-def talk_or_call(request: ModelRequest) -> Turn:
+def talk_or_call(request: ModelRequest) -> ScriptedTurn:
     """Does what the newest prompt says."""
     newest = request.messages[-1]
     if newest.role is Role.TOOL:
@@ -73,7 +74,7 @@ class Crowd:
 
     async def _client(self) -> None:
         for _ in range(EACH):
-            with suppress(Refusal, *DATABASE_AWAY):
+            with suppress(Refusal, *DATABASE_UNAVAILABLE):
                 await self._something()
 
     async def _something(self) -> None:
@@ -91,7 +92,7 @@ class Crowd:
                 for ticket in await run.tickets():
                     if ticket.status is TicketStatus.OPEN and self.chance.random() < 0.7:
                         action = self.chance.choice(["approve", "reject", "respond", "cancel"])
-                        await run.decide(ticket.key, action, result=1)
+                        await run.decide(ticket.id, action, result=1)
             case "cancel" if self.runs:
                 await self.some_run().cancel("somebody wished it")
             case _:
@@ -118,9 +119,9 @@ async def heard_on(house: Replica, thread_id: ThreadId, until: asyncio.Event) ->
     said: list[Event] = []
     while True:
         follower = following.follow(
-            house.database.hot,
+            house.database.pool,
             house.hub,
-            following.Scope(ANN.tenant, thread_id),
+            following.StreamScope(ANN.tenant, thread_id),
             after=said[-1]["seq"] if said else 0,
             heartbeat=0.1,
         )
@@ -130,7 +131,7 @@ async def heard_on(house: Replica, thread_id: ThreadId, until: asyncio.Event) ->
                     said += [json.loads(frame.json) for frame in heard or ()]
                     if not heard and until.is_set() and await _is_all(house, thread_id, said):
                         return said
-        except DATABASE_AWAY:
+        except DATABASE_UNAVAILABLE:
             continue
         finally:
             follower.close()
@@ -138,7 +139,7 @@ async def heard_on(house: Replica, thread_id: ThreadId, until: asyncio.Event) ->
 
 async def _is_all(house: Replica, thread_id: ThreadId, said: Sequence[Event]) -> bool:
     """Silence alone doesn't say so: the database may have been away for a moment."""
-    head = await house.database.hot.fetchval(
+    head = await house.database.pool.fetchval(
         "SELECT next_seq - 1 FROM event_heads WHERE thread_id = $1", thread_id
     )
     return (head or 0) == (said[-1]["seq"] if said else 0)
@@ -165,8 +166,8 @@ async def breaking_connections(url: str, until: asyncio.Event, chance: random.Ra
 
 
 async def logged_on(house: Replica, thread_id: ThreadId) -> Sequence[Event]:
-    scope = following.Scope(ANN.tenant, thread_id)
-    frames, _ = await following.read_page(house.database.hot, scope, 0, 100_000)
+    scope = following.StreamScope(ANN.tenant, thread_id)
+    frames, _ = await following.read_page(house.database.pool, scope, 0, 100_000)
     return [json.loads(frame.json) for frame in frames]
 
 
@@ -244,7 +245,7 @@ async def test_whoever_wins_all_rows_and_readers_agree(
             await crowd.see_everything_end(first)
             over.set()
         assert await broken_invariants(database_url) == {}
-        ends = await first.database.hot.fetch(
+        ends = await first.database.pool.fetch(
             "SELECT termination->>'type', count(*)::int FROM runs GROUP BY 1"
         )
         assert {end for end, _ in ends} == {"natural_end", "cancelled"}

@@ -7,15 +7,22 @@ from typing import Any
 import pytest
 
 from app.agents.catalog import Catalog
-from app.control.reading import message_page
 from app.domain.errors import InferenceFailed
-from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Summary, Visibility
-from app.domain.runs import Done, RunStatus
-from app.domain.terminations import Cancelled
-from app.llm.scripted import Fail, Gate, Part, Turn, turn
-from app.runtime.compaction import FAILURES, FIRST_PAUSE
+from app.domain.runs.runs import Done, RunStatus
+from app.domain.runs.terminations import Cancelled
+from app.domain.threads.messages import (
+    LoggedMessage,
+    Message,
+    MessageRange,
+    Role,
+    Summary,
+    Visibility,
+)
+from app.llm.scripted.model import Fail, Gate, Part, ScriptedTurn, turn
+from app.queries.records import list_messages
+from app.runtime.compaction.compaction import FAILURES, FIRST_PAUSE_MESSAGES
 from app.runtime.ports import ModelRequest, StopReason, TokenUsage
-from app.storage import threads
+from app.storage.threads import threads
 from tests.support.conditions import eventually
 from tests.support.house import ANN, Replica, Run, an_agent, configured, replica
 from tests.support.probes import Probe
@@ -39,12 +46,12 @@ BROKEN = Fail(InferenceFailed("overloaded", "not now", retryable=True))
 class Model:
     """Plays an agent's turns, and beside them those of the summariser, each in order."""
 
-    def __init__(self, turns: Sequence[Turn], summaries: Sequence[Turn]) -> None:
+    def __init__(self, turns: Sequence[ScriptedTurn], summaries: Sequence[ScriptedTurn]) -> None:
         self._turns, self._summaries = list(turns), list(summaries)
         self.asked: list[ModelRequest] = []
         self.asked_for_summary: list[ModelRequest] = []
 
-    def __call__(self, request: ModelRequest) -> Turn:
+    def __call__(self, request: ModelRequest) -> ScriptedTurn:
         if request.system_prompt.startswith("You condense"):
             self.asked_for_summary.append(request)
             return self._summaries.pop(0)
@@ -52,16 +59,16 @@ class Model:
         return self._turns.pop(0)
 
 
-def summary(*parts: Part | str, tokens: int = 0) -> Turn:
+def summary(*parts: Part | str, tokens: int = 0) -> ScriptedTurn:
     """A summary that cost so many tokens each way."""
-    return Turn(
+    return ScriptedTurn(
         turn(*parts).parts, usage=TokenUsage(prompt_tokens=tokens, completion_tokens=tokens)
     )
 
 
-def cheap(*parts: Part | str) -> Turn:
+def cheap(*parts: Part | str) -> ScriptedTurn:
     """An answer that costs one token each way."""
-    return Turn(turn(*parts).parts, usage=TokenUsage(prompt_tokens=1, completion_tokens=1))
+    return ScriptedTurn(turn(*parts).parts, usage=TokenUsage(prompt_tokens=1, completion_tokens=1))
 
 
 def agent(*probes: Probe, **window: Any) -> Catalog:
@@ -136,8 +143,8 @@ async def test_a_summary_that_is_there_in_time_is_shown_from_the_next_step_on(
         await run.finished()
         log = await run.log()
         assert ((await before.now()).input, (await before.now()).output) == ranges
-        page = await message_page(
-            house.desk,
+        page = await list_messages(
+            house.ctx,
             ANN,
             run.thread_id,
             after=None,
@@ -255,12 +262,12 @@ async def test_a_summary_that_fails_harms_nothing_and_is_not_tried_in_each_step(
         await until_idle(house)
         assert (await run.now()).status is RunStatus.DONE
         assert summaries_in(await run.log()) == []
-        assert await memory_of(run) == {"failures": 1, "not_before_seq": 5 + FIRST_PAUSE}
+        assert await memory_of(run) == {"failures": 1, "not_before_seq": 5 + FIRST_PAUSE_MESSAGES}
     assert len(model.asked_for_summary) == 1
 
 
 async def test_it_is_tried_again_once_the_thread_has_grown(database_url: str) -> None:
-    count = FIRST_PAUSE
+    count = FIRST_PAUSE_MESSAGES
     model = Model(
         [*TALK, *[turn("on")] * count], [summary(BROKEN), summary(BROKEN), summary(SUMMARY)]
     )
@@ -272,7 +279,10 @@ async def test_it_is_tried_again_once_the_thread_has_grown(database_url: str) ->
             await run.finished()
             await until_idle(house)
             tried.append(len(model.asked_for_summary))
-        assert await memory_of(run) == {"failures": 2, "not_before_seq": 13 + 2 * FIRST_PAUSE}
+        assert await memory_of(run) == {
+            "failures": 2,
+            "not_before_seq": 13 + 2 * FIRST_PAUSE_MESSAGES,
+        }
     assert tried == [1, 1, 1, 1, 2, 2, 2, 2]
 
 
@@ -298,7 +308,9 @@ async def test_a_success_forgets_earlier_failures(database_url: str) -> None:
     ],
     ids=["cut short", "saves too little", "blank", "empty"],
 )
-async def test_an_answer_that_is_no_summary_is_not_used(database_url: str, answer: Turn) -> None:
+async def test_an_answer_that_is_no_summary_is_not_used(
+    database_url: str, answer: ScriptedTurn
+) -> None:
     model = Model([*TALK, turn("three")], [answer])
     async with replica(database_url, agent(), model) as house:
         before = await long_thread(house)
@@ -319,7 +331,7 @@ async def test_a_suspended_run_leaves_no_summary_under_way(database_url: str) ->
         await run.finished()
         await until_idle(house)
         assert (await run.now()).status is RunStatus.WAITING
-        assert await memory_of(run) == {"failures": 1, "not_before_seq": 5 + FIRST_PAUSE}
+        assert await memory_of(run) == {"failures": 1, "not_before_seq": 5 + FIRST_PAUSE_MESSAGES}
         await run.decide("c1", "respond", result="fine")
         await run.finished(2)
         await until_idle(house)

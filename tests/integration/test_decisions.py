@@ -6,9 +6,9 @@ import pytest
 
 from app.domain.errors import Conflict, Gone, Invalid, NotFound
 from app.domain.ids import CallId
-from app.domain.runs import RunStatus, Waiting, WaitingReason
-from app.domain.tickets import TicketKind, TicketStatus
-from app.llm.scripted import Call, in_order, turn
+from app.domain.runs.runs import RunStatus, Waiting, WaitingReason
+from app.domain.tickets.tickets import TicketKind, TicketStatus
+from app.llm.scripted.model import Call, in_order, turn
 from tests.support.house import (
     Run,
     an_agent,
@@ -45,7 +45,7 @@ async def test_a_call_that_needs_approval_waits_and_runs_once_approved(database_
             "run_finish",
         ]
         assert record.state == Waiting(WaitingReason.TOOL_PERMISSION, "suspended")
-        assert said[-1]["waiting"]["ticket_ids"] == [ticket.ticket_id] == ["perm_c1"]
+        assert said[-1]["waiting"]["ticket_ids"] == [ticket.name] == ["perm_c1"]
         assert (ticket.kind, ticket.status) == (TicketKind.APPROVAL, TicketStatus.OPEN)
         assert await run.calls() == {"c1": "suspended"}
         assert house.worker.executing == 0
@@ -290,7 +290,7 @@ async def test_a_call_whose_tool_would_refuse_it_now_gets_an_error(database_url:
     async with replica(database_url, agent, script) as house:
         run = await house.start()
         await run.finished()
-        await house.database.hot.execute("""UPDATE tool_calls SET arguments = '{"text": 1}'""")
+        await house.database.pool.execute("""UPDATE tool_calls SET arguments = '{"text": 1}'""")
         await run.decide("perm_c1", "approve")
         await run.finished(2)
         assert (await last_result(run)).startswith("Invalid arguments: ")

@@ -6,14 +6,14 @@ import pytest
 from sqlalchemy import text
 
 from app.clock import new_id
-from app.dispatch.queue import DeliveryQueue, Handled
-from app.domain.errands import AboutChild, Asked, ChildErrand, Errand, Later
+from app.domain.children.background_tasks import TaskKey
+from app.domain.children.followups import ChildFollowup, Followup, FollowupKind, JobInfo, RetryAfter
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.signals import SignalJob
-from app.storage import deliveries
-from app.storage.database import Database
-from app.storage.runs import RunKey
-from app.storage.tasks import TaskKey
+from app.storage.postgres.database import Database
+from app.storage.queue import deliveries
+from app.storage.runs.runs import RunKey
+from app.workers.delivery_queue import DeliveryQueue, DeliveryResult
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ async def queued(database: Database, *keys: RunKey) -> int:
         await connection.execute(text("SELECT 1"))
         for key in keys:
             await deliveries.enqueue(connection, key)
-    count: int = await database.hot.fetchval("SELECT count(*) FROM pgq.pgqueuer")
+    count: int = await database.pool.fetchval("SELECT count(*) FROM pgq.pgqueuer")
     return count
 
 
@@ -46,7 +46,7 @@ async def test_a_delivery_that_its_taker_died_over_is_had_by_another(database: D
     """As soon as a worker counts as dead: until then no second delivery for the run gets through."""
     key = RunKey(Tenant("a"), ThreadId(new_id()), RunId(new_id()), 1)
     await queued(database, key)
-    await database.hot.execute(
+    await database.pool.execute(
         "UPDATE pgq.pgqueuer SET status = 'picked', heartbeat = now(), queue_manager_id = $1",
         new_id(),
     )
@@ -63,15 +63,15 @@ async def test_an_errand_that_its_taker_died_over_is_done_by_another_in_time(
     database: Database,
 ) -> None:
     """As long after the taker's last sign of life as a worker counts as alive, and a look at the queue."""
-    errand = AboutChild(
-        kind=ChildErrand.START,
+    followup = ChildFollowup(
+        kind=FollowupKind.START,
         tenant=Tenant("a"),
         parent_run_id=RunId(new_id()),
         child_run_id=RunId(new_id()),
     )
     async with database.transaction() as connection:
-        await deliveries.enqueue_errand(connection, errand)
-    await database.hot.execute(
+        await deliveries.enqueue_followup(connection, followup)
+    await database.pool.execute(
         "UPDATE pgq.pgqueuer SET status = 'picked', heartbeat = now(), queue_manager_id = $1",
         new_id(),
     )
@@ -79,9 +79,9 @@ async def test_an_errand_that_its_taker_died_over_is_done_by_another_in_time(
     async with asyncio.timeout(8), asyncio.TaskGroup() as working:
         queue = taking(database, had)
         working.create_task(queue.work())
-        assert await had.get() == (errand, Asked(is_late=True))
+        assert await had.get() == (followup, JobInfo(is_late=True))
         queue.stop()
-    silence = await database.hot.fetchval(
+    silence = await database.pool.fetchval(
         "SELECT extract(epoch FROM now() - min(created)) FROM pgq.pgqueuer_log WHERE status = 'queued'"
     )
     assert LOST_AFTER <= silence <= LOST_AFTER + PROMISED
@@ -90,35 +90,35 @@ async def test_an_errand_that_its_taker_died_over_is_done_by_another_in_time(
 async def test_an_errand_that_has_to_wait_is_asked_for_again_and_not_late(
     database: Database,
 ) -> None:
-    errand = AboutChild(
-        kind=ChildErrand.FORGET,
+    followup = ChildFollowup(
+        kind=FollowupKind.FORGET,
         tenant=Tenant("a"),
         parent_run_id=RunId(new_id()),
         child_run_id=RunId(new_id()),
     )
     async with database.transaction() as connection:
-        await deliveries.enqueue_errand(connection, errand)
+        await deliveries.enqueue_followup(connection, followup)
     had: asyncio.Queue[object] = asyncio.Queue()
     async with asyncio.timeout(8), asyncio.TaskGroup() as working:
         queue = taking(database, had, lost_after=5.0)
         working.create_task(queue.work())
         assert [await had.get() for _ in range(3)] == [
-            (errand, Asked(looks=looks)) for looks in range(3)
+            (followup, JobInfo(polls=looks)) for looks in range(3)
         ]
         queue.stop()
 
 
 async def test_what_is_found_undone_again_and_again_is_queued_once(database: Database) -> None:
-    errand = AboutChild(
-        kind=ChildErrand.CANCEL,
+    followup = ChildFollowup(
+        kind=FollowupKind.CANCEL,
         tenant=Tenant("a"),
         parent_run_id=RunId(new_id()),
         child_run_id=RunId(new_id()),
     )
     for is_found in (True, True, False):
         async with database.transaction() as connection:
-            await deliveries.enqueue_errand(connection, errand, is_found=is_found)
-    assert await database.hot.fetchval("SELECT count(*) FROM pgq.pgqueuer") == 2
+            await deliveries.enqueue_followup(connection, followup, is_found=is_found)
+    assert await database.pool.fetchval("SELECT count(*) FROM pgq.pgqueuer") == 2
 
 
 def taking(
@@ -126,17 +126,17 @@ def taking(
 ) -> DeliveryQueue:
     """A queue that takes whatever there is."""
 
-    async def handle(delivered: RunKey, _: str) -> Handled:
+    async def handle(delivered: RunKey, _: str) -> DeliveryResult:
         had.put_nowait(delivered)
-        return Handled.DONE
+        return DeliveryResult.DONE
 
-    async def handle_task(delivered: TaskKey) -> Handled:
+    async def handle_task(delivered: TaskKey) -> DeliveryResult:
         had.put_nowait(delivered)
-        return Handled.DONE
+        return DeliveryResult.DONE
 
-    async def handle_errand(delivered: Errand, asked: Asked) -> Later | None:
+    async def handle_errand(delivered: Followup, asked: JobInfo) -> RetryAfter | None:
         had.put_nowait((delivered, asked))
-        return None if asked.is_late else Later(0.1)
+        return None if asked.is_late else RetryAfter(0.1)
 
     async def handle_signal_job(job: SignalJob) -> None:
         had.put_nowait(job)

@@ -24,8 +24,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.domain.errors import DatabaseUnusable
-from app.storage import embedded_programs
-from app.storage.embedded import EmbeddedPostgres, default_data_dir
+from app.embedded_postgres import programs
+from app.embedded_postgres.server import EmbeddedPostgres, default_data_dir
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -129,7 +129,7 @@ def permissions(path: Path) -> int:
 def started_by_hand(folder: Path) -> Iterator[psutil.Process]:
     """A server that is our child, so that it stays a zombie when it ends."""
     data = folder / "cluster"
-    command: list[str | Path] = [embedded_programs._bin() / "postgres", "-D", data, "-k", data]
+    command: list[str | Path] = [programs._bin() / "postgres", "-D", data, "-k", data]
     with subprocess.Popen(command, **identity(data), stderr=subprocess.DEVNULL) as process:
         pid_file = data / "postmaster.pid"
         wait_until(lambda: pid_file.exists() and "ready" in pid_file.read_text())
@@ -165,7 +165,7 @@ def let_go(process: subprocess.Popen[str]) -> int:
 
 def test_a_start_in_an_empty_place_makes_a_server_and_stop_ends_it(empty: Path) -> None:
     server = EmbeddedPostgres.start(empty)
-    assert str(ask(server, "SHOW server_version")).startswith(embedded_programs.MAJOR)
+    assert str(ask(server, "SHOW server_version")).startswith(programs.MAJOR)
     assert ask(server, "SELECT lower('ÄÖ') || current_setting('fsync')") == "äöon"
     processes = family(empty)
     server.stop()
@@ -338,7 +338,7 @@ def test_data_of_another_major_version_is_left_alone(folder: Path) -> None:
     version.write_text("17\n")
     with pytest.raises(DatabaseUnusable, match="is of Postgres 17"):
         EmbeddedPostgres.start(folder)
-    version.write_text(embedded_programs.MAJOR)
+    version.write_text(programs.MAJOR)
 
 
 def test_root_keeps_its_data_where_the_servers_user_can_reach_it(
@@ -354,7 +354,7 @@ def test_without_the_extra_one_sentence_says_what_to_do(tmp_path: Path) -> None:
     """In an interpreter that has nothing installed but what the module itself needs."""
     for package in (REPOSITORY / "app", Path(platformdirs.__file__).parent):
         (tmp_path / package.name).symlink_to(package)
-    start = "from app.storage.embedded import *; EmbeddedPostgres.start(default_data_dir())"
+    start = "from app.embedded_postgres.server import *; EmbeddedPostgres.start(default_data_dir())"
     done = subprocess.run(
         [
             sys.executable,
@@ -439,7 +439,7 @@ def test_a_query_that_outlived_its_server_is_ended_before_the_next_one_starts(fo
     ask(server, "CREATE TABLE survivor AS SELECT 42 AS n", "SELECT 1")
     endless = ["-c", "SET statement_timeout = '20s'", "-c", "DO $$ BEGIN LOOP END LOOP; END $$"]
     with subprocess.Popen(
-        [embedded_programs._bin() / "psql", server.dsn, *endless], stderr=subprocess.DEVNULL
+        [programs._bin() / "psql", server.dsn, *endless], stderr=subprocess.DEVNULL
     ):
         busy = "SELECT max(pid) FROM pg_stat_activity WHERE query LIKE 'DO %' AND state = 'active'"
         wait_until(lambda: ask(server, busy) is not None)

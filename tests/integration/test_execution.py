@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from app.domain.events import ToolCallStart
-from app.domain.failures import FailureKind, failed
+from app.domain.events.run_events import ToolCallStart
 from app.domain.ids import CallId
-from app.domain.messages import Visibility
-from app.domain.runs import Done, RunStatus
-from app.domain.terminations import Failed, NaturalEnd, Stopped
-from app.domain.tool_calls import INTERRUPTED
-from app.llm.scripted import Call, Fail, Gate, Say, in_order, turn
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.runs.runs import Done, RunStatus
+from app.domain.runs.terminations import Failed, NaturalEnd, Stopped
+from app.domain.threads.messages import Visibility
+from app.domain.tools.tool_calls import INTERRUPTED
+from app.llm.scripted.model import Call, Fail, Gate, Say, in_order, turn
 from tests.support.house import an_agent, of_type, replica, texts_of, types_of
 from tests.support.probes import Probe
 
@@ -267,7 +267,7 @@ async def test_nothing_is_said_that_is_not_durable(database_url: str) -> None:
     async with replica(database_url, an_agent(), script) as house:
         run = await house.start()
         seen = await run.until("text_delta")
-        stored = await house.database.hot.fetchval(
+        stored = await house.database.pool.fetchval(
             "SELECT max(seq) FROM events WHERE run_id = $1", run.id
         )
         assert stored >= seen[-1]["seq"]

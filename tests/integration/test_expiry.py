@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 import pytest
 
 from app.clock import SystemClock
-from app.control.expire import Seen, look_at_the_clock
+from app.commands.tickets.expire import ExpiryCounts, expire_due
 from app.domain.errors import Gone
-from app.domain.runs import Done, RunStatus
-from app.domain.terminations import Cancelled
-from app.domain.ticket_terms import OnExpiry
-from app.domain.tickets import TicketFilter, TicketStatus
-from app.llm.scripted import in_order, turn
-from app.storage import ticket_feed
+from app.domain.runs.runs import Done, RunStatus
+from app.domain.runs.terminations import Cancelled
+from app.domain.tickets.terms import OnExpiry
+from app.domain.tickets.tickets import TicketFilter, TicketStatus
+from app.llm.scripted.model import in_order, turn
+from app.storage.tickets import feed as ticket_feed
 from tests.support.house import Replica, Run, an_agent, of_type, replica, types_of
 from tests.support.probes import Probe
 
@@ -37,7 +37,7 @@ class Jumped(SystemClock):
 
 async def move_deadline(house: Replica, seconds: float, remind: float | None = None) -> None:
     """Let the open tickets expire so many seconds from now, by the database's clock."""
-    await house.database.hot.execute(
+    await house.database.pool.execute(
         "UPDATE tickets SET expires_at = now() + $1::interval, remind_at = now() + $2::interval"
         " WHERE status = 'open'",
         timedelta(seconds=seconds),
@@ -115,7 +115,7 @@ async def test_a_ticket_that_is_kept_is_reminded_of_and_can_still_be_answered(
         assert left == sorted(left, reverse=True)
         assert left[0] <= SOON / 2
         assert left[-1] == 0
-        assert await look_at_the_clock(house.desk, 10) == Seen()
+        assert await expire_due(house.ctx, 10) == ExpiryCounts()
         await run.decide("perm_c1", "approve")
         await run.finished(2)
         feed = await ticket_feed.read_after(
@@ -139,7 +139,7 @@ async def test_people_are_reminded_at_half_time_and_when_a_tenth_is_left(databas
         said = await run.until("ticket_reminder")
         [reminder] = of_type(said, "ticket_reminder")
         assert 0.4 * LATER < reminder["seconds_left"] < 0.5 * LATER
-        row = await house.database.hot.fetchrow(
+        row = await house.database.pool.fetchrow(
             "SELECT reminders, extract(epoch FROM expires_at - remind_at)::float8 AS left FROM tickets"
         )
         assert row is not None
@@ -177,7 +177,7 @@ async def test_many_replicas_expire_each_ticket_once(database_url: str) -> None:
         for run in runs:
             await run.finished()
         await move_deadline(houses[0], -1)
-        await asyncio.gather(*(house.deadlines.look() for house in houses for _ in range(2)))
+        await asyncio.gather(*(house.deadlines.run_once() for house in houses for _ in range(2)))
         for run in runs:
             said = await run.finished(2)
             assert len(of_type(said, "ticket_expired")) == 1
@@ -196,8 +196,8 @@ async def test_a_clock_that_jumps_expires_nothing(database_url: str, by: timedel
     async with replica(database_url, agent, in_order(turn(probe.call("c1")))) as house:
         run = await house.start()
         await run.finished()
-        jumped = replace(house.desk, clock=Jumped(by))
-        assert await look_at_the_clock(jumped, 10) == Seen()
+        jumped = replace(house.ctx, clock=Jumped(by))
+        assert await expire_due(jumped, 10) == ExpiryCounts()
         [ticket] = await run.tickets()
         assert ticket.status is TicketStatus.OPEN
         await move_deadline(house, -1)
@@ -217,7 +217,7 @@ async def test_of_an_answer_and_the_end_of_the_time_one_counts(database_url: str
             await move_deadline(house, -1)
             answer, *_ = await asyncio.gather(
                 run.decide("perm_c1", "approve"),
-                *(look_at_the_clock(house.desk, 10) for _ in range(2)),
+                *(expire_due(house.ctx, 10) for _ in range(2)),
                 return_exceptions=True,
             )
             await run.finished(2)

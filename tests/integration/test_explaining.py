@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from app.clock import new_id
-from app.control.explain import Explanation, Why, explain
 from app.domain.errors import NotFound
-from app.domain.failures import FailureKind, failed
 from app.domain.ids import RunId, Tenant
+from app.domain.inference.failures import FailureKind, failed
 from app.domain.principals import Principal, Scope
-from app.llm.scripted import Fail, Gate, in_order, turn
+from app.llm.scripted.model import Fail, Gate, in_order, turn
+from app.queries.explain import Explanation, ReasonCode, explain
 from tests.support.house import ANN, Replica, Run, an_agent, replica
 from tests.support.probes import Probe
 from tests.support.streams import Client
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.anyio
 
 
 async def explained(run: Run) -> Explanation:
-    return await explain(run.replica.desk, ANN, run.id)
+    return await explain(run.replica.ctx, ANN, run.id)
 
 
-async def reasons(run: Run) -> list[Why]:
+async def reasons(run: Run) -> list[ReasonCode]:
     found = await explained(run)
     assert all(reason.text.endswith(".") for reason in found.reasons)
     return [reason.code for reason in found.reasons]
@@ -40,18 +40,18 @@ async def test_executing_and_behind_it(database_url: str) -> None:
         await reached(gate)
         behind = [await house.start(thread_id=first.thread_id) for _ in range(2)]
         executing = await explained(first)
-        assert await reasons(first) == [Why.EXECUTING]
+        assert await reasons(first) == [ReasonCode.EXECUTING]
         assert executing.owner is not None
         assert (executing.owner.id, executing.owner.is_alive) == (house.me, True)
         assert executing.queue_position is None
         for place, run in enumerate(behind, 1):
             found = await explained(run)
-            assert await reasons(run) == [Why.QUEUED_BEHIND_RUN]
+            assert await reasons(run) == [ReasonCode.QUEUED_BEHIND_RUN]
             assert (found.queue_position, found.active_run_id) == (place, first.id)
         await first.cancel("enough")
         gate.open.set()
         await first.finished()
-        assert await reasons(first) == [Why.DONE]
+        assert await reasons(first) == [ReasonCode.DONE]
 
 
 async def test_waiting_for_tickets_and_behind_that(database_url: str) -> None:
@@ -62,8 +62,8 @@ async def test_waiting_for_tickets_and_behind_that(database_url: str) -> None:
         await first.finished()
         second = await house.start(thread_id=first.thread_id)
         found, behind = await explained(first), await explained(second)
-        assert await reasons(first) == [Why.WAITING_FOR_TICKETS]
-        assert await reasons(second) == [Why.QUEUED_BEHIND_RUN, Why.THREAD_WAITING]
+        assert await reasons(first) == [ReasonCode.WAITING_FOR_TICKETS]
+        assert await reasons(second) == [ReasonCode.QUEUED_BEHIND_RUN, ReasonCode.THREAD_WAITING]
         assert [ticket.call_id for ticket in found.waiting_on] == ["c1"]
         assert behind.waiting_on == found.waiting_on
         assert "1 ticket is open" in found.reasons[0].text
@@ -79,7 +79,7 @@ async def test_answered_and_on_its_way(database_url: str) -> None:
         await house.take_nothing_new()
         await run.decide("c1", "approve")
         found = await explained(run)
-        assert [reason.code for reason in found.reasons] == [Why.DELIVERY_QUEUED]
+        assert [reason.code for reason in found.reasons] == [ReasonCode.DELIVERY_QUEUED]
         assert found.next_attempt_at is not None
         house.worker.free()
 
@@ -89,9 +89,9 @@ async def test_accepted_and_nobody_there_to_execute(database_url: str) -> None:
         assert house.worker.reserve()
         await house.take_nothing_new()
         run = await house.start(here=False)
-        assert await reasons(run) == [Why.DELIVERY_QUEUED]
+        assert await reasons(run) == [ReasonCode.DELIVERY_QUEUED]
         await _forget(house)
-        assert await reasons(run) == [Why.DELIVERY_QUEUED, Why.NO_WORKER]
+        assert await reasons(run) == [ReasonCode.DELIVERY_QUEUED, ReasonCode.NO_WORKER]
         house.worker.free()
 
 
@@ -104,7 +104,7 @@ async def test_lost_with_its_owner(database_url: str) -> None:
             await witness.take_nothing_new()
             await house.kill()
             found = await explained(witness.same(run))
-            assert [reason.code for reason in found.reasons] == [Why.OWNER_LOST]
+            assert [reason.code for reason in found.reasons] == [ReasonCode.OWNER_LOST]
             assert found.owner is not None
             assert not found.owner.is_alive
             assert found.next_attempt_at is not None
@@ -115,10 +115,10 @@ async def test_wanted_cancelled(database_url: str) -> None:
     async with replica(database_url, an_agent(), in_order(turn(gate, "one"))) as house:
         run = await house.start()
         await reached(gate)
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE runs SET cancel_requested_at = now() WHERE id = $1", run.id
         )
-        assert await reasons(run) == [Why.EXECUTING, Why.CANCEL_REQUESTED]
+        assert await reasons(run) == [ReasonCode.EXECUTING, ReasonCode.CANCEL_REQUESTED]
         gate.open.set()
         await run.finished()
 
@@ -134,28 +134,28 @@ async def test_without_its_version(database_url: str) -> None:
         await run.decide("c1", "approve")
         await run.until("run_finish", 2)
         found = await explained(run)
-        assert [reason.code for reason in found.reasons] == [Why.AGENT_VERSION_UNAVAILABLE]
+        assert [reason.code for reason in found.reasons] == [ReasonCode.AGENT_VERSION_UNAVAILABLE]
         assert "retry it with the current version" in found.reasons[0].text
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE runs SET cancel_requested_at = now() WHERE id = $1", run.id
         )
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE tickets SET applied_at = now() WHERE run_id = $1", run.id
         )
         [_, wished] = (await explained(run)).reasons
-        assert (wished.code, "again" in wished.text) == (Why.CANCEL_REQUESTED, True)
+        assert (wished.code, "again" in wished.text) == (ReasonCode.CANCEL_REQUESTED, True)
         assert (await run.cancel()).is_settled
 
 
 @pytest.mark.parametrize(
     ("waiting_reason", "tasks", "why"),
     [
-        ("background_tasks", 1, Why.WAITING_FOR_TASKS),
-        ("external_event", 0, Why.WAITING_FOR_EVENT),
+        ("background_tasks", 1, ReasonCode.WAITING_FOR_TASKS),
+        ("external_event", 0, ReasonCode.WAITING_FOR_EVENT),
     ],
 )
 async def test_waiting_for_something_that_is_no_ticket(
-    database_url: str, waiting_reason: str, tasks: int, why: Why
+    database_url: str, waiting_reason: str, tasks: int, why: ReasonCode
 ) -> None:
     probe = Probe(asks=1)
     async with replica(
@@ -163,13 +163,13 @@ async def test_waiting_for_something_that_is_no_ticket(
     ) as house:
         run = await house.start()
         await run.finished()
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE runs SET waiting_reason = $2, open_tasks = $3 WHERE id = $1",
             run.id,
             waiting_reason,
             tasks,
         )
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE tickets SET status = 'void' WHERE run_id = $1", run.id
         )
         assert await reasons(run) == [why]
@@ -182,7 +182,7 @@ async def test_done_and_why(database_url: str) -> None:
         for _ in range(2):
             run = await house.start()
             await run.finished()
-            assert await reasons(run) == [Why.DONE]
+            assert await reasons(run) == [ReasonCode.DONE]
             ended.append((await explained(run)).last_failure)
     assert ended[0] is not None
     assert ended[0].code == "content_filtered"
@@ -194,7 +194,7 @@ async def test_lost_again_and_again(database_url: str) -> None:
     async with replica(database_url, an_agent(), in_order(turn(gate, "one"))) as house:
         run = await house.start()
         await reached(gate)
-        await house.database.hot.execute("UPDATE runs SET losses = 2 WHERE id = $1", run.id)
+        await house.database.pool.execute("UPDATE runs SET losses = 2 WHERE id = $1", run.id)
         failure = (await explained(run)).last_failure
         gate.open.set()
         await run.finished()
@@ -209,7 +209,7 @@ async def test_nobody_elses(database_url: str) -> None:
         stranger = Principal(Tenant("globex"), "eve", frozenset(Scope))
         for who, run_id in ((stranger, run.id), (ANN, RunId(new_id()))):
             with pytest.raises(NotFound, match="run_not_found"):
-                await explain(house.desk, who, run_id)
+                await explain(house.ctx, who, run_id)
 
 
 async def test_an_explanation_over_http(client: Client) -> None:

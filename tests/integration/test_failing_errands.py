@@ -8,27 +8,29 @@ from typing import Any, NoReturn
 import pytest
 
 from app.agents.catalog import Catalog
-from app.control import children as carried_out
-from app.control import errands
-from app.control.errands import run_errand
-from app.control.explain import Why, explain
-from app.control.tasks import task_page
-from app.control.threads import Children, delete
-from app.domain.children import ChildWork, Delegation, child_request
-from app.domain.errands import (
-    MOST_TRIES,
+from app.commands.followups import child_runs as carried_out
+from app.commands.followups import dispatch
+from app.commands.followups.background_tasks import list_tasks
+from app.commands.followups.dispatch import run_followup
+from app.commands.threads.threads import ChildThreads, delete_thread
+from app.domain.agents.specs import Delegation
+from app.domain.children.background_tasks import TaskStatus
+from app.domain.children.child_runs import ChildWork, child_request
+from app.domain.children.followups import (
+    MAX_TRIES,
     AbortRemote,
-    AboutChild,
-    Asked,
-    ChildErrand,
-    Errand,
-    Later,
+    ChildFollowup,
+    Followup,
+    FollowupKind,
+    JobInfo,
+    RetryAfter,
 )
 from app.domain.json_values import JsonObject
-from app.domain.runs import RunStatus
-from app.domain.tasks import TaskStatus
-from app.llm.scripted import Gate, Script, Turn, turn
-from app.storage import failed_errands, overdue_errands
+from app.domain.runs.runs import RunStatus
+from app.llm.scripted.model import Gate, Script, ScriptedTurn, turn
+from app.queries.explain import ReasonCode, explain
+from app.storage.children import lost_followups
+from app.storage.queue import failed_followups
 from tests.support.conditions import eventually
 from tests.support.families import (
     Member,
@@ -49,12 +51,12 @@ pytestmark = pytest.mark.anyio
 BLUE = Member([turn("Blue.")])
 
 
-def boss(*turns: Turn, **more: Any) -> Member:
+def boss(*turns: ScriptedTurn, **more: Any) -> Member:
     script = by_transcript(turn(work_for("scout", id="c1")), *turns)
     return Member(script, delegates=["scout"], more=more)
 
 
-def in_the_background(*turns: Turn) -> Member:
+def in_the_background(*turns: ScriptedTurn) -> Member:
     return boss(*turns, background=["agent_run_scout"])
 
 
@@ -79,37 +81,37 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return plant
 
 
-async def until_given_up(house: Replica, errand: Errand) -> None:
+async def until_given_up(house: Replica, followup: Followup) -> None:
     """The first try, and the last one."""
-    assert await run_errand(house.desk, errand) is not None
-    await house.database.hot.execute(
-        "UPDATE failed_errands SET tries = $1, next_at = now()", MOST_TRIES - 1
+    assert await run_followup(house.ctx, followup) is not None
+    await house.database.pool.execute(
+        "UPDATE failed_errands SET tries = $1, next_at = now()", MAX_TRIES - 1
     )
-    assert await run_errand(house.desk, errand) is None
+    assert await run_followup(house.ctx, followup) is None
 
 
-async def all_tries(house: Replica, errand: Errand) -> list[float]:
+async def all_tries(house: Replica, followup: Followup) -> list[float]:
     """Try as often as the queue would, without the pauses between, which are returned."""
     pauses: list[float] = []
-    while (later := await run_errand(house.desk, errand)) is not None:
-        again = await run_errand(house.desk, errand)
+    while (later := await run_followup(house.ctx, followup)) is not None:
+        again = await run_followup(house.ctx, followup)
         assert again is not None
         assert again.seconds <= later.seconds, "before its time it isn't tried"
         pauses.append(later.seconds)
-        await house.database.hot.execute("UPDATE failed_errands SET next_at = now()")
+        await house.database.pool.execute("UPDATE failed_errands SET next_at = now()")
     return pauses
 
 
-async def said_of(run: Run) -> list[tuple[Why, str]]:
-    found = await explain(run.replica.desk, ANN, run.id)
+async def said_of(run: Run) -> list[tuple[ReasonCode, str]]:
+    found = await explain(run.replica.ctx, ANN, run.id)
     return [
         (reason.code, reason.text)
         for reason in found.reasons
-        if reason.code in (Why.ERRAND_FAILING, Why.ERRAND_GIVEN_UP)
+        if reason.code in (ReasonCode.ERRAND_FAILING, ReasonCode.ERRAND_GIVEN_UP)
     ]
 
 
-async def the_only_one(house: Replica, kind: ChildErrand) -> AboutChild:
+async def the_only_one(house: Replica, kind: FollowupKind) -> ChildFollowup:
     [found] = await overdue(house)
     assert found.kind is kind
     return found
@@ -128,19 +130,19 @@ async def test_a_child_that_cannot_be_started_is_an_error_to_its_parent(
     async with without_errands(database_url, catalog, script) as house:
         run = await house.start()
         await run.finished()
-        start = await the_only_one(house, ChildErrand.START)
-        assert await run_errand(house.desk, start) == Later(1.0)
+        start = await the_only_one(house, FollowupKind.START)
+        assert await run_followup(house.ctx, start) == RetryAfter(1.0)
         [(code, text)] = await said_of(run)
-        assert (code, "failed once" in text) == (Why.ERRAND_FAILING, True)
+        assert (code, "failed once" in text) == (ReasonCode.ERRAND_FAILING, True)
         assert await overdue(house) == [], "it is in the queue's hands"
-        await house.database.hot.execute("UPDATE failed_errands SET next_at = now()")
+        await house.database.pool.execute("UPDATE failed_errands SET next_at = now()")
         if lead is boss:
             assert await all_tries(house, start) == [2, 4, 8, 16, 32, 60, 60, 60]
         else:
             await until_given_up(house, start)
         [(code, text)] = await said_of(run)
-        assert code is Why.ERRAND_GIVEN_UP
-        assert f"{MOST_TRIES} times" in text
+        assert code is ReasonCode.ERRAND_GIVEN_UP
+        assert f"{MAX_TRIES} times" in text
         assert start.child_run_id in text
         assert await overdue(house) == []
         assert await children_of(run) == []
@@ -163,21 +165,21 @@ async def test_an_end_that_cannot_be_told_is_an_error_to_its_parent(
         run = await house.start()
         await run.finished()
 
-        async def is_failing() -> list[tuple[Why, str]]:
+        async def is_failing() -> list[tuple[ReasonCode, str]]:
             return await said_of(run)
 
         await eventually(is_failing)
         await house.take_nothing_new()
         [child] = await children_of(run)
-        tell = AboutChild(
-            kind=ChildErrand.TELL_PARENT,
+        tell = ChildFollowup(
+            kind=FollowupKind.REPORT_TO_PARENT,
             tenant=ANN.tenant,
             parent_run_id=run.id,
             child_run_id=child.id,
         )
         await until_given_up(house, tell)
         [(code, text)] = await said_of(run)
-        assert code is Why.ERRAND_GIVEN_UP
+        assert code is ReasonCode.ERRAND_GIVEN_UP
         assert f"GET /v1/runs/{child.id} says what came of it" in text
     async with replica(database_url, catalog, script) as other:
         run = other.same(run)
@@ -198,13 +200,13 @@ async def test_the_end_of_a_child_whose_row_cannot_be_read_is_an_error_to_its_pa
         gate.open.set()
         [child] = await children_of(run)
         await child.ended()
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             """UPDATE runs SET termination = '{"type": "stopped"}' WHERE id = $1""", child.id
         )
-        await until_given_up(house, await the_only_one(house, ChildErrand.TELL_PARENT))
+        await until_given_up(house, await the_only_one(house, FollowupKind.REPORT_TO_PARENT))
         [(code, text)] = await said_of(run)
-        assert (code, child.id in text) == (Why.ERRAND_GIVEN_UP, True)
-        assert (await explain(house.desk, ANN, run.id)).below == ()
+        assert (code, child.id in text) == (ReasonCode.ERRAND_GIVEN_UP, True)
+        assert (await explain(house.ctx, ANN, run.id)).descendants == ()
     async with replica(database_url, catalog, script) as other:
         run = other.same(run)
         await run.ended()
@@ -220,8 +222,8 @@ async def test_standing_that_cannot_be_shown_keeps_nobody_from_hearing_the_end(
         run = await house.start()
         await gate.reached.wait()
         [child] = await children_of(run)
-        tell = AboutChild(
-            kind=ChildErrand.TELL_PARENT,
+        tell = ChildFollowup(
+            kind=FollowupKind.REPORT_TO_PARENT,
             tenant=ANN.tenant,
             parent_run_id=run.id,
             child_run_id=child.id,
@@ -246,10 +248,10 @@ async def test_a_child_that_cannot_be_cancelled_is_marked_for_whoever_executes_i
         await house.take_nothing_new()
         planted("cancel")
         assert (await run.cancel()).is_settled
-        await until_given_up(house, await the_only_one(house, ChildErrand.CANCEL))
+        await until_given_up(house, await the_only_one(house, FollowupKind.CANCEL))
         [child] = await children_of(run)
         [(code, text)] = await said_of(run)
-        assert code is Why.ERRAND_GIVEN_UP
+        assert code is ReasonCode.ERRAND_GIVEN_UP
         assert f"POST /v1/runs/{child.id}/cancel" in text
         assert (await child.ended())[-1]["termination"]["type"] == "cancelled"
 
@@ -266,7 +268,7 @@ async def test_a_child_that_waits_and_cannot_be_cancelled_is_ended_by_a_worker(
         await house.take_nothing_new()
         planted("cancel")
         assert (await run.cancel()).is_settled
-        await until_given_up(house, await the_only_one(house, ChildErrand.CANCEL))
+        await until_given_up(house, await the_only_one(house, FollowupKind.CANCEL))
         assert (await child.now()).status is RunStatus.WAITING
     async with replica(database_url, catalog, script) as other:
         said = await other.same(child).ended()
@@ -285,15 +287,15 @@ async def test_messages_that_cannot_be_passed_on_stay_unread(database_url: str) 
         await run.finished()
         await gate.reached.wait()
         await house.take_nothing_new()
-        await house.database.hot.execute("""UPDATE tasks SET inbox = '[{"key": "a key"}]'""")
-        await until_given_up(house, await the_only_one(house, ChildErrand.PASS_ON))
+        await house.database.pool.execute("""UPDATE tasks SET inbox = '[{"key": "a key"}]'""")
+        await until_given_up(house, await the_only_one(house, FollowupKind.FORWARD_MESSAGES))
         [(code, text)] = await said_of(run)
-        assert (code, "unread" in text) == (Why.ERRAND_GIVEN_UP, True)
+        assert (code, "unread" in text) == (ReasonCode.ERRAND_GIVEN_UP, True)
         gate.open.set()
         [child] = await children_of(run)
         await child.ended()
-        await run_errand(house.desk, await the_only_one(house, ChildErrand.TELL_PARENT))
-        [task] = await task_page(house.desk, ANN, run.id, before=None, limit=1)
+        await run_followup(house.ctx, await the_only_one(house, FollowupKind.REPORT_TO_PARENT))
+        [task] = await list_tasks(house.ctx, ANN, run.id, before=None, limit=1)
         assert (task.status, task.unread_messages) == (TaskStatus.COMPLETED, 1)
 
 
@@ -308,17 +310,17 @@ async def test_a_child_that_cannot_be_removed_stays_and_can_be_removed_by_hand(
         await run.ended()
         await house.take_nothing_new()
         [child] = await children_of(run)
-        forget = AboutChild(
-            kind=ChildErrand.FORGET,
+        forget = ChildFollowup(
+            kind=FollowupKind.FORGET,
             tenant=ANN.tenant,
             parent_run_id=run.id,
             child_run_id=child.id,
         )
         await until_given_up(house, forget)
         [(code, text)] = await said_of(run)
-        assert (code, "can be deleted" in text) == (Why.ERRAND_GIVEN_UP, True)
+        assert (code, "can be deleted" in text) == (ReasonCode.ERRAND_GIVEN_UP, True)
         assert await overdue(house) == []
-        await delete(house.desk, ANN, child.thread_id, Children.CASCADE)
+        await delete_thread(house.ctx, ANN, child.thread_id, ChildThreads.CASCADE)
         assert await children_of(run) == []
 
 
@@ -329,10 +331,10 @@ async def test_a_remote_that_cannot_be_told_is_left_alone(
     async with without_errands(database_url, catalog, script) as house:
         run = await house.start()
         await run.ended()
-        monkeypatch.setattr(errands, "abort_remote", None)
+        monkeypatch.setattr(dispatch, "abort_remote", None)
         await until_given_up(house, AbortRemote(tenant=ANN.tenant, run_id=run.id))
         [(code, text)] = await said_of(run)
-        assert (code, "remote agent" in text) == (Why.ERRAND_GIVEN_UP, True)
+        assert (code, "remote agent" in text) == (ReasonCode.ERRAND_GIVEN_UP, True)
 
 
 # --- around it ------------------------------------------------------------------------------------
@@ -345,12 +347,12 @@ async def test_what_succeeds_in_the_end_leaves_nothing_behind(
     async with without_errands(database_url, catalog, script) as house:
         run = await house.start()
         await run.finished()
-        start = await the_only_one(house, ChildErrand.START)
+        start = await the_only_one(house, FollowupKind.START)
         with monkeypatch.context() as bug:
             bug.setattr(carried_out, "child_request", None)
-            assert await run_errand(house.desk, start) == Later(1.0)
-        await house.database.hot.execute("UPDATE failed_errands SET next_at = now()")
-        assert await run_errand(house.desk, start) is None
+            assert await run_followup(house.ctx, start) == RetryAfter(1.0)
+        await house.database.pool.execute("UPDATE failed_errands SET next_at = now()")
+        assert await run_followup(house.ctx, start) is None
         assert await said_of(run) == []
         [child] = await children_of(run)
         assert (await child.now()).status is RunStatus.CREATED
@@ -361,7 +363,7 @@ async def test_an_errand_that_takes_its_processes_along_is_given_up_as_well(
 ) -> None:
     """It is late by then, and counts before it is tried."""
     catalog, script = family(boss=boss(turn("Then not.")), scout=BLUE)
-    late, died = Asked(is_late=True), 0
+    late, died = JobInfo(is_late=True), 0
 
     def dies(*_: object) -> NoReturn:
         nonlocal died
@@ -371,18 +373,18 @@ async def test_an_errand_that_takes_its_processes_along_is_given_up_as_well(
     async with without_errands(database_url, catalog, script) as house:
         run = await house.start()
         await run.finished()
-        start = await the_only_one(house, ChildErrand.START)
+        start = await the_only_one(house, FollowupKind.START)
         monkeypatch.setattr(carried_out, "child_request", dies)
-        for tries in (MOST_TRIES - 1, MOST_TRIES):
+        for tries in (MAX_TRIES - 1, MAX_TRIES):
             with pytest.raises(asyncio.CancelledError):
-                await run_errand(house.desk, start, late)
-            assert await run_errand(house.desk, start, late) is not None, "it is left alone"
-            await house.database.hot.execute(
+                await run_followup(house.ctx, start, late)
+            assert await run_followup(house.ctx, start, late) is not None, "it is left alone"
+            await house.database.pool.execute(
                 "UPDATE failed_errands SET tries = $1, next_at = now()", tries
             )
-        assert await run_errand(house.desk, start, late) is None
+        assert await run_followup(house.ctx, start, late) is None
         [(code, _)] = await said_of(run)
-        assert (code, died) == (Why.ERRAND_GIVEN_UP, 2)
+        assert (code, died) == (ReasonCode.ERRAND_GIVEN_UP, 2)
 
 
 async def test_an_errand_that_is_late_and_done_leaves_nothing_behind(database_url: str) -> None:
@@ -390,8 +392,8 @@ async def test_an_errand_that_is_late_and_done_leaves_nothing_behind(database_ur
     async with without_errands(database_url, catalog, script) as house:
         run = await house.start()
         await run.finished()
-        start = await the_only_one(house, ChildErrand.START)
-        assert await run_errand(house.desk, start, Asked(is_late=True)) is None
+        start = await the_only_one(house, FollowupKind.START)
+        assert await run_followup(house.ctx, start, JobInfo(is_late=True)) is None
         assert await said_of(run) == []
         assert len(await children_of(run)) == 1
 
@@ -404,18 +406,18 @@ async def test_what_cannot_be_settled_either_is_not_given_up(
     async with without_errands(database_url, catalog, script) as house:
         run = await house.start()
         await run.finished()
-        start = await the_only_one(house, ChildErrand.START)
+        start = await the_only_one(house, FollowupKind.START)
         with monkeypatch.context() as bug:
-            bug.setattr(errands, "settle", None)
-            for tries in (MOST_TRIES - 1, MOST_TRIES, MOST_TRIES + 1):
-                assert await run_errand(house.desk, start) is not None
-                await house.database.hot.execute(
+            bug.setattr(dispatch, "settle", None)
+            for tries in (MAX_TRIES - 1, MAX_TRIES, MAX_TRIES + 1):
+                assert await run_followup(house.ctx, start) is not None
+                await house.database.pool.execute(
                     "UPDATE failed_errands SET tries = $1, next_at = now()", tries
                 )
         assert (await run.now()).status is RunStatus.WAITING
-        assert await run_errand(house.desk, start) is None
+        assert await run_followup(house.ctx, start) is None
         [(code, _)] = await said_of(run)
-        assert code is Why.ERRAND_GIVEN_UP
+        assert code is ReasonCode.ERRAND_GIVEN_UP
 
 
 async def test_a_broken_errand_keeps_no_other_one_from_being_done(
@@ -436,16 +438,16 @@ async def test_a_broken_errand_keeps_no_other_one_from_being_done(
         for found in await overdue(house):
             if found.parent_run_id == ill.id:
                 broken.add(found.child_run_id)
-                assert await run_errand(house.desk, found) == Later(1.0)
+                assert await run_followup(house.ctx, found) == RetryAfter(1.0)
         async with house.database.reading() as connection:
-            [left] = await overdue_errands.of_children(connection, grace=0, limit=1)
+            [left] = await lost_followups.of_children(connection, grace=0, limit=1)
         assert left.parent_run_id == well.id
     async with replica(database_url, catalog, script) as other:
         await other.same(well).ended()
 
         async def tried_again() -> bool:
             async with other.database.reading() as connection:
-                [failed] = await failed_errands.of_run(connection, ANN.tenant, ill.id)
+                [failed] = await failed_followups.of_run(connection, ANN.tenant, ill.id)
             return failed.tries > 1
 
         await eventually(tried_again)
@@ -462,8 +464,8 @@ async def test_a_ticket_that_names_no_child_keeps_no_other_errand_from_being_fou
         ill, well = await house.start(), await house.start()
         for run in (ill, well):
             await run.finished()
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             """UPDATE tickets SET evidence = evidence || '{"run_id": "-"}' WHERE run_id = $1""",
             ill.id,
         )
-        assert (await the_only_one(house, ChildErrand.START)).parent_run_id == well.id
+        assert (await the_only_one(house, FollowupKind.START)).parent_run_id == well.id

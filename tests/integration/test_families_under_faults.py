@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.agents.catalog import Catalog
-from app.domain.runs import Done, RunRecord
-from app.domain.terminations import Cancelled, NaturalEnd
-from app.llm.scripted import Gate, Script, turn
+from app.domain.runs.runs import Done, RunRecord
+from app.domain.runs.terminations import Cancelled, NaturalEnd
+from app.llm.scripted.model import Gate, Script, turn
 from tests.support.conditions import eventually
 from tests.support.families import Member, by_transcript, family, records_below, work_for
 from tests.support.forwarders import Forwarder, forwarding

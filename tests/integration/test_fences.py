@@ -10,26 +10,30 @@ from pathlib import Path
 
 import pytest
 
-import app.dispatch
+import app.workers
 from app.clock import SystemClock, new_id
-from app.control.tasks import end_task, show_activity
-from app.dispatch.inbox import RunInbox
+from app.commands.followups.background_tasks import emit_task_activity, finish_task
 from app.domain.checkpoints import Checkpoint
+from app.domain.children.background_tasks import NewTask, TaskKey, task_failed
 from app.domain.errors import OwnershipLost
-from app.domain.events import ActivitySnapshot, StepEnd
+from app.domain.events.run_events import ActivitySnapshot, StepEnd
 from app.domain.ids import AgentId, AgentVersion, CallId, InputId, TaskId, TicketKey, WorkerId
-from app.domain.runs import NewRun, RunRecord
-from app.domain.tasks import NewTask, failed
-from app.domain.terminations import Failed
-from app.domain.tool_calls import CallStatus, Effect
-from app.events.hub import Hub
-from app.events.notify_wire import NotifyWire
-from app.events.outgoing import Outgoing, Publisher
-from app.events.relay import Relay
-from app.storage import checkpoints, hot_checkpoints, hot_flushes, hot_starts, inputs, runs, tasks
-from app.storage.checkpoints import NotOurs
-from app.storage.database import Database
-from app.storage.tasks import ClaimedTask, TaskKey
+from app.domain.runs.runs import NewRun, RunRecord
+from app.domain.runs.terminations import Failed
+from app.domain.tools.tool_calls import CallStatus, Effect
+from app.events.fanout.hub import Hub
+from app.events.fanout.notify import NotifyTransport
+from app.events.fanout.relay import Relay
+from app.events.transaction import EventTransactions, Publisher
+from app.storage.checkpoints import batched, single
+from app.storage.checkpoints.single import OwnershipMismatch
+from app.storage.children import background_tasks
+from app.storage.children.background_tasks import ClaimedTask
+from app.storage.events import batched_append
+from app.storage.postgres.database import Database
+from app.storage.runs import claims, runs
+from app.storage.threads import inputs
+from app.workers.run_inbox import RunInbox
 from tests.support.contents import contents
 from tests.support.stored_runs import (
     TIMEOUT,
@@ -60,7 +64,7 @@ class World:
     """A run with everything that a run can have, as its new owner has it, and its old one believes."""
 
     database: Database
-    outgoing: Outgoing
+    outgoing: EventTransactions
     run: NewRun
     next_seq: int
     ticket: TicketKey
@@ -91,7 +95,7 @@ def a_task(run: NewRun) -> NewTask:
 
 @pytest.fixture
 async def world(database: Database) -> World:
-    pool, run = database.hot, some_run()
+    pool, run = database.pool, some_run()
     lost = await worker(pool)
     assert await admit(pool, run, lost) is not None
     task, ticket = a_task(run), ticket_of(run)
@@ -103,13 +107,13 @@ async def world(database: Database) -> World:
         opened=[ticket],
     )
     async with database.transaction() as connection:
-        await checkpoints.save(connection, replace(asked, tasks=(task,)), at=NOW())
+        await single.save(connection, replace(asked, tasks=(task,)), at=NOW())
     await pool.execute(_DECIDED)
     key = TaskKey(run.tenant, task.id, 0)
     stale, claimed = [], []
     for owner in (lost, await worker(pool)):
-        one = await hot_starts.claim(pool, run.tenant, run.thread_id, run.id, owner, TIMEOUT)
-        other = await tasks.claim(pool, key, owner, TIMEOUT)
+        one = await claims.claim(pool, run.tenant, run.thread_id, run.id, owner, TIMEOUT)
+        other = await background_tasks.claim(pool, key, owner, TIMEOUT)
         assert one is not None
         assert other is not None
         stale.append(one)
@@ -118,18 +122,18 @@ async def world(database: Database) -> World:
     waiting = [(InputId(new_id()), message("one more thing"))]
     async with database.transaction() as connection:
         await inputs.queue(connection, run.tenant, run.thread_id, run.id, waiting)
-        await tasks.send(connection, run.tenant, task.id, "hurry", "a key")
+        await background_tasks.send_message(connection, run.tenant, task.id, "hurry", "a key")
     assert (stale[0].record.attempt, claimed[0].task.attempt) == (LOST_RUN, LOST_TASK)
     hub = Hub()
     publisher = Publisher(
-        hub, Relay(database, hub, WorkerId(new_id()), NotifyWire(database), SystemClock())
+        hub, Relay(database, hub, WorkerId(new_id()), NotifyTransport(database), SystemClock())
     )
     return World(
         database,
-        Outgoing(database, publisher, SystemClock()),
+        EventTransactions(database, publisher, SystemClock()),
         run,
         stale[1].next_message_seq,
-        ticket.key,
+        ticket.id,
         stale[0].record,
         claimed[0],
     )
@@ -140,8 +144,8 @@ async def world(database: Database) -> World:
 
 async def _flush(world: World) -> None:
     lost = flush_of(world.run, "hello", attempt=LOST_RUN)
-    assert await hot_flushes.flush(world.database.hot, [lost], NOW()) == {}
-    assert await hot_flushes.still_owned(world.database.hot, [lost]) == set()
+    assert await batched_append.flush(world.database.pool, [lost], NOW()) == {}
+    assert await batched_append.still_owned(world.database.pool, [lost]) == set()
 
 
 async def _checkpoint(world: World) -> None:
@@ -153,7 +157,7 @@ async def _checkpoint(world: World) -> None:
     ]
     for write in writes:
         entries = spoken(StepEnd())
-        assert await hot_checkpoints.checkpoint(world.database.hot, [(write, entries)], NOW()) == {}
+        assert await batched.checkpoint(world.database.pool, [(write, entries)], NOW()) == {}
 
 
 async def _save(world: World) -> None:
@@ -165,7 +169,7 @@ async def _save(world: World) -> None:
     ]
     for write in writes:
         async with world.database.transaction() as connection:
-            assert isinstance(await checkpoints.save(connection, write, at=NOW()), NotOurs)
+            assert isinstance(await single.save(connection, write, at=NOW()), OwnershipMismatch)
 
 
 async def _enter_log(world: World) -> None:
@@ -191,34 +195,34 @@ async def _send_to_task(world: World) -> None:
 
 async def _end_task(world: World) -> None:
     await _cancel_task(world)
-    assert not await end_task(world.outgoing, world.stale_task, failed("broken"))
+    assert not await finish_task(world.outgoing, world.stale_task, task_failed("broken"))
 
 
 async def _release_task(world: World) -> None:
     async with world.database.transaction() as connection:
-        assert not await tasks.release(connection, world.stale_task.key)
+        assert not await background_tasks.release(connection, world.stale_task.key)
 
 
 async def _read_messages(world: World) -> None:
-    assert await tasks.read_messages(world.database.hot, world.stale_task.key, 0) == []
+    assert await background_tasks.read_messages(world.database.pool, world.stale_task.key, 0) == []
 
 
 async def _show_activity(world: World) -> None:
     shown = [ActivitySnapshot("call-2", "progress", {"at": 0.5}, True)]
-    await show_activity(world.outgoing, world.stale_task, shown)
+    await emit_task_activity(world.outgoing, world.stale_task, shown)
 
 
 FENCED: Mapping[str, Callable[[World], Awaitable[None]]] = {
-    "hot_flushes.flush": _flush,
-    "hot_checkpoints.checkpoint": _checkpoint,
-    "checkpoints.save": _save,
+    "batched_append.flush": _flush,
+    "batched.checkpoint": _checkpoint,
+    "single.save": _save,
     "inputs.enter_log": _enter_log,
     "runs.release": _release,
-    "tasks.end": _end_task,
-    "tasks.is_still": _show_activity,
-    "tasks.read_messages": _read_messages,
-    "tasks.release": _release_task,
-    "tasks.send": _send_to_task,
+    "background_tasks.end": _end_task,
+    "background_tasks.is_owned": _show_activity,
+    "background_tasks.read_messages": _read_messages,
+    "background_tasks.release": _release_task,
+    "background_tasks.send_message": _send_to_task,
 }
 
 READS, CLAIMS = "reads, or locks", "gets what has no living owner"
@@ -227,30 +231,30 @@ KEEPS = "of runs that ended long ago"
 UNFENCED: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            "checkpoints.is_hot",
-            "events.last_borders",
-            "hot_flushes.landed",
-            "hot_flushes.still_owned",
+            "single.is_batchable",
+            "event_log.step_progress",
+            "batched_append.find_committed",
+            "batched_append.still_owned",
             "messages.history",
             "rules.for_calls",
             "runs.cancel_reason",
             "runs.get",
             "runs.lock",
-            "tasks.get",
-            "tasks.owned",
-            "tasks.page",
+            "background_tasks.get",
+            "background_tasks.owned",
+            "background_tasks.page",
             "tickets.of_run",
             "tool_calls.of_open_step",
-            "traces.of_call",
+            "crash_evidence.evidence_of",
         ),
         READS,
     ),
-    **dict.fromkeys(("hot_starts.claim", "tasks.claim"), CLAIMS),
+    **dict.fromkeys(("claims.claim", "background_tasks.claim"), CLAIMS),
     **dict.fromkeys(
         (
-            "checkpoints.silence",
-            "children.cancel",
-            "children.pass_on",
+            "single.release_event_head",
+            "child_runs.cancel",
+            "child_runs.forward_messages",
             "deliveries.enqueue",
             "deliveries.enqueue_task",
             "inputs.queue",
@@ -258,20 +262,21 @@ UNFENCED: Mapping[str, str] = {
         ),
         BEHIND,
     ),
-    **dict.fromkeys(("workers.beat", "workers.leave", "workers.prove"), OWN),
+    **dict.fromkeys(("workers.heartbeat", "workers.remove", "workers.touch"), OWN),
     **dict.fromkeys(
         (
-            "deliveries.enqueue_errand",
+            "deliveries.enqueue_followup",
             "idempotency.forget",
-            "overdue_errands.of_children",
+            "run_ends.overdue",
+            "lost_followups.of_children",
             "runs.may_sweep",
-            "runs.orphans",
+            "runs.without_owner",
             "runs.resumed",
             "runs.past_rate_limit",
-            "runs.unheard",
-            "runs.unread",
+            "runs.with_unnoticed_decision",
+            "runs.with_unread_input",
             "runs.waiting_for_version",
-            "tasks.orphans",
+            "background_tasks.without_owner",
             "workers.remove_dead",
         ),
         SWEEPS,
@@ -279,14 +284,15 @@ UNFENCED: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "deliveries.forget_log",
-            "retention.done_with",
+            "retention.save_cursor",
             "retention.forget_inputs",
+            "signals.remove_old",
             "retention.forget_tasks",
-            "retention.may_do",
+            "retention.try_lock",
             "retention.merge_deltas",
             "retention.next_finished",
             "retention.prune_events",
-            "ticket_feed.forget",
+            "feed.forget",
         ),
         KEEPS,
     ),
@@ -300,7 +306,7 @@ def _statements(source: Path) -> set[str]:
     modules = {
         name.asname or name.name
         for node in tree
-        if isinstance(node, ast.ImportFrom) and node.module == "app.storage"
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("app.storage")
         for name in node.names
     }
     return {
@@ -314,12 +320,12 @@ def _statements(source: Path) -> set[str]:
 
 
 def test_every_statement_of_a_worker_has_its_place() -> None:
-    folder = Path(app.dispatch.__path__[0])
+    folder = Path(app.workers.__path__[0])
     sources = [
-        *folder.glob("*.py"),
-        folder.parent / "events/writer.py",
-        folder.parent / "control/tasks.py",
-        *(folder.parent / "backends").glob("*.py"),
+        *folder.rglob("*.py"),
+        folder.parent / "events/group_commit.py",
+        folder.parent / "commands/followups/background_tasks.py",
+        *(folder.parent / "backends").rglob("*.py"),
     ]
     used = {name for source in sources for name in _statements(source)}
     assert used == FENCED.keys() | UNFENCED.keys()
@@ -328,9 +334,9 @@ def test_every_statement_of_a_worker_has_its_place() -> None:
 
 @pytest.mark.parametrize("name", FENCED)
 async def test_a_stale_attempt_changes_nothing_anywhere(world: World, name: str) -> None:
-    before = await contents(world.database.hot)
+    before = await contents(world.database.pool)
     await FENCED[name](world)
-    assert await contents(world.database.hot) == before
+    assert await contents(world.database.pool) == before
     assert all(
         before[table]
         for table in ("messages", "inputs", "tool_calls", "tickets", "tasks", "events")
@@ -339,14 +345,14 @@ async def test_a_stale_attempt_changes_nothing_anywhere(world: World, name: str)
 
 async def test_the_new_owner_writes_what_the_old_one_could_not(world: World) -> None:
     """The same, by its attempt: nothing but the fence was in the way."""
-    run, pool = world.run, world.database.hot
+    run, pool = world.run, world.database.pool
     write = replace(world.checkpoint("Hi", applied=(world.ticket,)), attempt=LOST_RUN + 1)
-    assert set(await hot_checkpoints.checkpoint(pool, [(write, spoken(StepEnd()))], NOW())) == {0}
+    assert set(await batched.checkpoint(pool, [(write, spoken(StepEnd()))], NOW())) == {0}
     assert set(
-        await hot_flushes.flush(pool, [flush_of(run, "hello", attempt=LOST_RUN + 1)], NOW())
+        await batched_append.flush(pool, [flush_of(run, "hello", attempt=LOST_RUN + 1)], NOW())
     ) == {0}
     mine = TaskKey(run.tenant, world.stale_task.task.id, LOST_TASK + 1)
-    assert await tasks.read_messages(pool, mine, 0) == ["hurry"]
+    assert await background_tasks.read_messages(pool, mine, 0) == ["hurry"]
     inbox = replace(world.inbox, record=replace(world.stale, attempt=LOST_RUN + 1))
     entered = await inbox.enter_log(world.next_seq + 1)
     assert [entry.message.text for entry in entered] == ["one more thing"]

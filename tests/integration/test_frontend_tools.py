@@ -7,15 +7,15 @@ import pytest
 
 from app import telemetry
 from app.clock import new_id
-from app.domain.agents import ToolExecution
+from app.domain.agents.specs import ToolExecution
 from app.domain.errors import Invalid
 from app.domain.ids import AgentId, CallId
-from app.domain.messages import Role
-from app.domain.tickets import TicketKind
-from app.domain.tool_calls import ResumeMode, SuspensionRequest
-from app.llm.scripted import Call, Gate, in_order, turn
+from app.domain.threads.messages import Role
+from app.domain.tickets.tickets import TicketKind
+from app.domain.tools.tool_calls import ResumeMode, SuspensionRequest
+from app.llm.scripted.model import Call, Gate, in_order, turn
 from app.runtime.plugins import HandOff, Phase, Suspend
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 from tests.support.hooks import Hooks, about
 from tests.support.house import Run, an_agent, joined, replica
 from tests.support.probes import Probe
@@ -64,7 +64,7 @@ async def test_frontend_tool_intercept_suspend_and_resume(database_url: str) -> 
         run = await house.start(frontend_tools=[PICK])
         said = await run.finished()
         first, _ = await run.tickets()
-        assert (first.ticket_id, first.kind, first.reason, first.message, first.resume_mode) == (
+        assert (first.name, first.kind, first.reason, first.message, first.resume_mode) == (
             "suspend_c1",
             TicketKind.FRONTEND,
             "tool:pick_color",
@@ -171,7 +171,7 @@ async def test_an_approval_comes_before_the_client(database_url: str) -> None:
         await run.decide("may", "edit", arguments={"shade": "light"})
         await run.finished(2)
         ticket = (await run.tickets())[-1]
-        assert (ticket.ticket_id, ticket.arguments) == ("suspend_c1", {"shade": "light"})
+        assert (ticket.name, ticket.arguments) == ("suspend_c1", {"shade": "light"})
         await run.decide("suspend_c1", "respond", result="blue")
         said = await run.finished(3)
         assert said[-1]["termination"] == {"type": "natural_end"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.clock import SystemClock
-from app.dispatch.retention import Ages, Retention
-from app.storage.database import Database, RawPool
+from app.storage.postgres.database import Database, RawPool
+from app.workers.periodic.retention import Retention, RetentionAges
 from tests.support.month import DELTAS, MERGED, MESSAGES, day, side_rows
 from tests.support.stored_runs import worker
 from tests.support.voices import PATIENCE
@@ -53,8 +53,8 @@ async def events_of_a_run(pool: RawPool, *, old: bool) -> tuple[float, float]:
 
 
 async def test_a_month_of_traffic_takes_what_the_readme_says(database: Database) -> None:
-    pool, owner = database.hot, await worker(database.hot)
-    keepers = [Retention(database, Ages(), interval=PATIENCE) for _ in range(4)]
+    pool, owner = database.pool, await worker(database.pool)
+    keepers = [Retention(database, RetentionAges(), interval=PATIENCE) for _ in range(4)]
     before = {table: await on_disk(pool, table) for table in _TABLES}
     now = SystemClock().now() - timedelta(minutes=10)
     merged = 0
@@ -63,9 +63,9 @@ async def test_a_month_of_traffic_takes_what_the_readme_says(database: Database)
         await day(pool, owner, at, threads=THREADS, runs_each=RUNS_EACH)
         await side_rows(pool, at, RUNS_A_DAY)
         async with asyncio.TaskGroup() as tasks:
-            keeping = [tasks.create_task(one.keep()) for one in keepers]
+            keeping = [tasks.create_task(one.run_once()) for one in keepers]
         merged += sum(one.result()["merge_deltas"] for one in keeping)
-    merged += (await keepers[0].keep())["merge_deltas"]
+    merged += (await keepers[0].run_once())["merge_deltas"]
 
     # Each run's deltas were merged once, whoever came first, except those of today.
     assert merged == MERGED * (RUNS - RUNS_A_DAY)

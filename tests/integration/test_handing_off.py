@@ -6,12 +6,12 @@ import pytest
 
 from app.agents.catalog import Catalog
 from app.domain.ids import AgentId, CallId, ThreadId
-from app.domain.runs import Done
-from app.domain.terminations import Blocked
-from app.llm.scripted import Call, in_order, turn
-from app.runtime.handoff import ACTIVE_AGENT, agent_at_work
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Blocked
+from app.llm.scripted.model import Call, in_order, turn
+from app.runtime.handoff import ACTIVE_AGENT, active_agent
 from app.runtime.plugins import HandOff, HookView, Phase, Plugin, Request
-from app.storage import threads
+from app.storage.threads import threads
 from tests.support.echo_backend import Echo
 from tests.support.house import Replica, Run, an_agent, joined, of_type, replica, texts_of
 from tests.support.probes import Probe
@@ -61,33 +61,33 @@ class Desk:
 
 
 async def test_the_other_agent_goes_on_with_the_same_run(database_url: str) -> None:
-    desk = Desk()
-    script = in_order(turn(desk.probe.call("c1")), turn("the expert's word"))
-    async with replica(database_url, desk.catalog, script) as house:
+    ctx = Desk()
+    script = in_order(turn(ctx.probe.call("c1")), turn("the expert's word"))
+    async with replica(database_url, ctx.catalog, script) as house:
         run = await house.start()
         said = await run.finished()
         record = await run.now()
         log = await run.log()
-    assert desk.at_work == ["clerk", "expert"]
-    assert desk.changes == ["+clerk_watch", "-clerk_watch", "+expert_watch"]
+    assert ctx.at_work == ["clerk", "expert"]
+    assert ctx.changes == ["+clerk_watch", "-clerk_watch", "+expert_watch"]
     assert said[-1]["result"]["response"] == "the expert's word"
     assert record.agent_id == "clerk"
     assert {entry.message.run_id for entry in log[1:]} == {run.id}
 
 
 async def test_who_was_handed_a_run_has_it_after_a_suspension(database_url: str) -> None:
-    desk = Desk()
-    script = in_order(turn(desk.probe.call("c1")), turn(desk.special.call("c2")), turn("done"))
-    async with replica(database_url, desk.catalog, script) as house:
+    ctx = Desk()
+    script = in_order(turn(ctx.probe.call("c1")), turn(ctx.special.call("c2")), turn("done"))
+    async with replica(database_url, ctx.catalog, script) as house:
         run = await house.start()
         await run.finished()
-    async with replica(database_url, desk.catalog, script) as other:
+    async with replica(database_url, ctx.catalog, script) as other:
         here = other.same(run)
         await here.decide("perm_c2", "edit", arguments={"text": "that"})
         await here.finished(2)
-    assert [handed.text for handed in desk.special.handed] == ["that"]
-    assert desk.at_work == ["clerk", "expert", "expert"]
-    assert desk.changes == ["+clerk_watch", "-clerk_watch", "+expert_watch"]
+    assert [handed.text for handed in ctx.special.handed] == ["that"]
+    assert ctx.at_work == ["clerk", "expert", "expert"]
+    assert ctx.changes == ["+clerk_watch", "-clerk_watch", "+expert_watch"]
 
 
 async def _start(house: Replica, agent: str, thread: ThreadId) -> Run:
@@ -96,34 +96,34 @@ async def _start(house: Replica, agent: str, thread: ThreadId) -> Run:
 
 
 async def test_a_start_that_names_an_agent_gets_it(database_url: str) -> None:
-    desk = Desk()
+    ctx = Desk()
     script = in_order(
-        turn(desk.probe.call("c1")), turn("by the expert"), turn("by the clerk, who gives nothing")
+        turn(ctx.probe.call("c1")), turn("by the expert"), turn("by the clerk, who gives nothing")
     )
-    async with replica(database_url, desk.catalog, script) as house:
+    async with replica(database_url, ctx.catalog, script) as house:
         first = await house.start()
         await first.finished()
         second = await _start(house, "clerk", first.thread_id)
         await second.finished()
-    assert desk.at_work == ["clerk", "expert", "clerk"]
+    assert ctx.at_work == ["clerk", "expert", "clerk"]
 
 
 async def test_a_start_that_names_none_goes_on_with_who_was_at_work(database_url: str) -> None:
-    desk = Desk()
-    script = in_order(turn(desk.probe.call("c1")), turn("one"), turn("two"))
-    async with replica(database_url, desk.catalog, script) as house:
+    ctx = Desk()
+    script = in_order(turn(ctx.probe.call("c1")), turn("one"), turn("two"))
+    async with replica(database_url, ctx.catalog, script) as house:
         first = await house.start()
         await first.finished()
         second = await _start(house, "", first.thread_id)
         await second.finished()
         assert (await second.now()).agent_id == "expert"
-    assert desk.at_work == ["clerk", "expert", "expert"]
+    assert ctx.at_work == ["clerk", "expert", "expert"]
 
 
 async def test_an_agent_that_is_not_there_ends_the_run_blocked(database_url: str) -> None:
-    desk = Desk(to="nobody")
-    script = in_order(turn(desk.probe.call("c1")))
-    async with replica(database_url, desk.catalog, script) as house:
+    ctx = Desk(to="nobody")
+    script = in_order(turn(ctx.probe.call("c1")))
+    async with replica(database_url, ctx.catalog, script) as house:
         run = await house.start()
         said = await run.finished()
         state = (await run.now()).state
@@ -138,16 +138,16 @@ async def _agent_of_thread(run: Run) -> AgentId | None:
     """The agent that the thread's state names."""
     async with run.replica.database.reading() as connection:
         state = await threads.state(connection, run.record.tenant, run.thread_id)
-    found = agent_at_work(state)
+    found = active_agent(state)
     return None if found is None else found[0]
 
 
 async def test_after_a_hand_off_to_no_agent_the_thread_has_the_agent_before(
     database_url: str,
 ) -> None:
-    desk = Desk(to="nobody")
-    script = in_order(turn(desk.probe.call("c1")), turn("the clerk again"))
-    async with replica(database_url, desk.catalog, script) as house:
+    ctx = Desk(to="nobody")
+    script = in_order(turn(ctx.probe.call("c1")), turn("the clerk again"))
+    async with replica(database_url, ctx.catalog, script) as house:
         first = await house.start()
         await first.finished()
         assert await _agent_of_thread(first) is None
@@ -161,9 +161,9 @@ async def test_after_a_hand_off_to_a_remote_agent_the_thread_has_the_agent_befor
 ) -> None:
     echo = Echo()
     [remote] = echo.catalog.agents
-    desk = Desk(to=remote)
-    script = in_order(turn(desk.probe.call("c1")), turn("the clerk again"))
-    catalog = joined(desk.catalog, echo.catalog)
+    ctx = Desk(to=remote)
+    script = in_order(turn(ctx.probe.call("c1")), turn("the clerk again"))
+    catalog = joined(ctx.catalog, echo.catalog)
     async with replica(database_url, catalog, script, backends=echo.backends) as house:
         house.starts_with = AgentId("clerk")
         first = await house.start()
@@ -180,13 +180,11 @@ async def test_after_a_hand_off_to_a_remote_agent_the_thread_has_the_agent_befor
 async def test_a_failed_hand_off_leaves_the_thread_with_the_agent_that_took_over_before(
     database_url: str,
 ) -> None:
-    desk = Desk()
+    ctx = Desk()
     special = Call(tool="special", id=CallId("c2"))
-    lost = an_agent(
-        desk.special.tool, id="expert", plugins=[desk._plugin("expert_watch", "nobody")]
-    )
-    catalog = joined(desk.catalog, lost)
-    script = in_order(turn(desk.probe.call("c1")), turn(special), turn("the expert again"))
+    lost = an_agent(ctx.special.tool, id="expert", plugins=[ctx._plugin("expert_watch", "nobody")])
+    catalog = joined(ctx.catalog, lost)
+    script = in_order(turn(ctx.probe.call("c1")), turn(special), turn("the expert again"))
     async with replica(database_url, catalog, script) as house:
         first = await house.start()
         await first.finished()
@@ -198,9 +196,9 @@ async def test_a_failed_hand_off_leaves_the_thread_with_the_agent_that_took_over
 
 async def test_after_a_run_of_a_remote_agent_the_thread_has_that_agent(database_url: str) -> None:
     """Also where an earlier run of the thread was handed to another one."""
-    echo, desk = Echo(), Desk()
-    script = in_order(turn(desk.probe.call("c1")), turn("by the expert"))
-    catalog = joined(desk.catalog, echo.catalog)
+    echo, ctx = Echo(), Desk()
+    script = in_order(turn(ctx.probe.call("c1")), turn("by the expert"))
+    catalog = joined(ctx.catalog, echo.catalog)
     async with replica(database_url, catalog, script, backends=echo.backends) as house:
         first = await house.start()
         await first.finished()
@@ -214,9 +212,9 @@ async def test_after_a_run_of_a_remote_agent_the_thread_has_that_agent(database_
 async def test_a_request_left_in_the_thread_by_an_older_release_names_no_agent(
     database_url: str,
 ) -> None:
-    desk = Desk(to=None)
+    ctx = Desk(to=None)
     script = in_order(turn("one"), turn("two"))
-    async with replica(database_url, desk.catalog, script) as house:
+    async with replica(database_url, ctx.catalog, script) as house:
         first = await house.start()
         await first.finished()
         async with house.database.transaction() as connection:

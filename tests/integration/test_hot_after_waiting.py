@@ -10,10 +10,13 @@ import pytest
 
 from app.clock import SystemClock, new_id
 from app.domain.ids import InputId
-from app.domain.runs import NewRun
-from app.storage import hot_checkpoints, hot_flushes, hot_starts, inputs, runs, threads
-from app.storage.database import Database, RawPool
-from app.storage.hot_checkpoints import Written
+from app.domain.runs.runs import NewRun
+from app.storage.checkpoints import batched
+from app.storage.checkpoints.batched import CheckpointWritten
+from app.storage.events import batched_append
+from app.storage.postgres.database import Database, RawPool
+from app.storage.runs import claims, runs
+from app.storage.threads import inputs, threads
 from tests.support.conditions import eventually
 from tests.support.rows import sizes
 from tests.support.stored_runs import (
@@ -42,7 +45,7 @@ SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wai
 
 @pytest.fixture
 def pool(database: Database) -> RawPool:
-    return database.hot
+    return database.pool
 
 
 @asynccontextmanager
@@ -139,7 +142,7 @@ async def test_a_claim_appends_behind_what_was_appended(
     async with in_the_way(pool) as connection:
         await connection.execute("UPDATE threads SET next_message_seq = 7")
         late = await begun.waits(
-            hot_starts.claim(pool, run.tenant, run.thread_id, run.id, await worker(pool), TIMEOUT)
+            claims.claim(pool, run.tenant, run.thread_id, run.id, await worker(pool), TIMEOUT)
         )
     claimed = await ran(late)
     assert claimed is not None
@@ -159,7 +162,7 @@ async def test_a_claim_takes_no_input_that_was_taken_or_retracted(
             "UPDATE inputs SET status = 'consumed', consumed_seq = 1 WHERE position = 3"
         )
         late = await begun.waits(
-            hot_starts.claim(pool, run.tenant, run.thread_id, run.id, await worker(pool), TIMEOUT)
+            claims.claim(pool, run.tenant, run.thread_id, run.id, await worker(pool), TIMEOUT)
         )
     claimed = await ran(late)
     assert claimed is not None
@@ -175,9 +178,7 @@ async def test_a_claim_finds_a_live_owner(pool: RawPool, begun: Begun) -> None:
     async with in_the_way(pool) as connection:
         await lock_thread(connection, run)
         late = [
-            await begun.waits(
-                hot_starts.claim(pool, run.tenant, run.thread_id, run.id, me, TIMEOUT)
-            )
+            await begun.waits(claims.claim(pool, run.tenant, run.thread_id, run.id, me, TIMEOUT))
             for me in (first, second)
         ]
     answers = [await ran(one) for one in late]
@@ -195,7 +196,7 @@ async def test_a_claim_finds_the_run_ended(pool: RawPool, begun: Begun) -> None:
             "UPDATE runs SET status = 'done', owner = NULL, termination = '{}', finished_at = now()"
         )
         late = await begun.waits(
-            hot_starts.claim(pool, run.tenant, run.thread_id, run.id, await worker(pool), TIMEOUT)
+            claims.claim(pool, run.tenant, run.thread_id, run.id, await worker(pool), TIMEOUT)
         )
     assert await ran(late) is None
     assert await pool.fetchval("SELECT attempt FROM runs") == 1
@@ -210,7 +211,7 @@ async def test_a_checkpoint_finds_the_run_taken_over(pool: RawPool, begun: Begun
         await lock_thread(connection, run)
         await connection.execute("UPDATE runs SET attempt = 2")
         await connection.execute("UPDATE event_heads SET attempt = 2")
-        late = await begun.waits(hot_checkpoints.checkpoint(pool, writes, NOW()))
+        late = await begun.waits(batched.checkpoint(pool, writes, NOW()))
     assert await ran(late) == {}
     assert (await sizes(pool))["messages"] == 1
 
@@ -223,7 +224,7 @@ async def test_a_checkpoint_that_holds_the_first_locks_already_finds_it_too(
     writes = [(checkpoint_of(run, "too late"), deltas("too late"))]
     async with in_the_way(pool) as connection:
         await connection.execute(f"UPDATE {lock} SET attempt = 2")
-        late = await begun.waits(hot_checkpoints.checkpoint(pool, writes, NOW()))
+        late = await begun.waits(batched.checkpoint(pool, writes, NOW()))
     assert await ran(late) == {}
     assert (await sizes(pool))["messages"] == 1
     assert await pool.fetchval("SELECT next_message_seq FROM threads") == 2
@@ -234,7 +235,7 @@ async def test_an_end_finds_somebody_in_line(pool: RawPool, begun: Begun) -> Non
     writes = [(checkpoint_of(run, "Bye", state=done()), deltas("Bye"))]
     async with in_the_way(pool) as connection:
         await connection.execute("UPDATE threads SET queue_length = 1")
-        late = await begun.waits(hot_checkpoints.checkpoint(pool, writes, NOW()))
+        late = await begun.waits(batched.checkpoint(pool, writes, NOW()))
     assert await ran(late) == {}
     assert await pool.fetchval("SELECT open_run_id FROM threads") == run.id
 
@@ -245,7 +246,7 @@ async def test_an_end_finds_what_has_come_in(pool: RawPool, begun: Begun, counte
     writes = [(checkpoint_of(run, "Bye", state=done()), deltas("Bye"))]
     async with in_the_way(pool) as connection:
         await connection.execute(f"UPDATE runs SET {counter} = 1")
-        late = await begun.waits(hot_checkpoints.checkpoint(pool, writes, NOW()))
+        late = await begun.waits(batched.checkpoint(pool, writes, NOW()))
     assert await ran(late) == {}
     assert await pool.fetchval("SELECT status FROM runs") == "running"
 
@@ -254,10 +255,8 @@ async def test_a_step_finds_what_has_come_in(pool: RawPool, begun: Begun) -> Non
     run = await running(pool)
     async with in_the_way(pool) as connection:
         await connection.execute("UPDATE runs SET unread_inputs = 2, open_tasks = 1")
-        late = await begun.waits(
-            hot_checkpoints.checkpoint(pool, [(checkpoint_of(run, "Hi"), [])], NOW())
-        )
-    assert await ran(late) == {0: Written(2, unread_inputs=2, open_tasks=1)}
+        late = await begun.waits(batched.checkpoint(pool, [(checkpoint_of(run, "Hi"), [])], NOW()))
+    assert await ran(late) == {0: CheckpointWritten(2, unread_inputs=2, open_tasks=1)}
 
 
 async def test_a_claim_leaves_counted_what_it_did_not_see(
@@ -268,7 +267,7 @@ async def test_a_claim_leaves_counted_what_it_did_not_see(
     async with in_the_way(pool) as connection:
         await connection.execute("UPDATE runs SET unread_inputs = unread_inputs + 1")
         late = await begun.waits(
-            hot_starts.claim(pool, run.tenant, run.thread_id, run.id, await worker(pool), TIMEOUT)
+            claims.claim(pool, run.tenant, run.thread_id, run.id, await worker(pool), TIMEOUT)
         )
     claimed = await ran(late)
     assert claimed is not None
@@ -280,8 +279,8 @@ async def test_a_checkpoint_is_numbered_behind_what_was_said(pool: RawPool, begu
     writes = [(checkpoint_of(run, "Hi"), deltas("one", "two"))]
     async with in_the_way(pool) as connection:
         await connection.execute("UPDATE event_heads SET next_seq = 10")
-        late = await begun.waits(hot_checkpoints.checkpoint(pool, writes, NOW()))
-    assert await ran(late) == {0: Written(10)}
+        late = await begun.waits(batched.checkpoint(pool, writes, NOW()))
+    assert await ran(late) == {0: CheckpointWritten(10)}
     assert await logged_seqs(pool, run) == [1, 10, 11]
     assert await pool.fetchval("SELECT next_seq FROM event_heads") == 12
 
@@ -295,10 +294,10 @@ async def test_one_that_waits_doesnt_change_what_the_others_get(
     async with in_the_way(pool) as connection:
         await lock_thread(connection, group[1])
         await connection.execute("UPDATE runs SET attempt = 2 WHERE id = $1", group[1].id)
-        late = await begun.waits(hot_checkpoints.checkpoint(pool, writes, NOW()))
-        flushed = await hot_flushes.flush(pool, [flush_of(run, "x") for run in group], NOW())
+        late = await begun.waits(batched.checkpoint(pool, writes, NOW()))
+        flushed = await batched_append.flush(pool, [flush_of(run, "x") for run in group], NOW())
         assert flushed == {0: 2, 1: 2, 2: 2}
-    assert await ran(late) == {0: Written(3), 2: Written(3)}
+    assert await ran(late) == {0: CheckpointWritten(3), 2: CheckpointWritten(3)}
 
 
 async def test_what_is_in_doubt_is_waited_for(pool: RawPool, begun: Begun) -> None:
@@ -308,8 +307,8 @@ async def test_what_is_in_doubt_is_waited_for(pool: RawPool, begun: Begun) -> No
     async with in_the_way(pool) as connection:
         await lock_thread(connection, run)
         working = await begun.waits(
-            hot_checkpoints.checkpoint(pool, [(checkpoint_of(run, "Hi"), deltas("Hi"))], at)
+            batched.checkpoint(pool, [(checkpoint_of(run, "Hi"), deltas("Hi"))], at)
         )
-        doubting = await begun.waits(hot_flushes.landed(pool, keys, at))
-    assert await ran(working) == {0: Written(2)}
+        doubting = await begun.waits(batched_append.find_committed(pool, keys, at))
+    assert await ran(working) == {0: CheckpointWritten(2)}
     assert await ran(doubting) == {0: 2}

@@ -12,16 +12,19 @@ from sqlalchemy import text
 
 from app.clock import SystemClock, new_id
 from app.domain.checkpoints import Checkpoint
-from app.domain.control_events import RunCreated
-from app.domain.events import RunStart, StepEnd
+from app.domain.events.command_events import RunCreated
+from app.domain.events.run_events import RunStart, StepEnd
 from app.domain.ids import InputId, RunId, Tenant, ThreadId, WorkerId
-from app.domain.rate_limits import PARTIAL_ANSWER, PartialAnswer, partial_to_json
-from app.domain.runs import NewRun
-from app.domain.tool_calls import CallState, CallStatus, KeptOutcome, ToolResult
-from app.storage import events, hot_checkpoints, hot_flushes, hot_starts, inputs, runs, threads
-from app.storage.connecting import RawConnection, read_uuids_as_text
-from app.storage.database import Database, RawPool
-from app.storage.hot_flushes import Flush
+from app.domain.runs.rate_limits import PARTIAL_ANSWER, PartialAnswer, partial_to_json
+from app.domain.runs.runs import NewRun
+from app.domain.tools.tool_calls import CallState, CallStatus, ToolResult, UnreportedOutcome
+from app.storage.checkpoints import batched
+from app.storage.events import batched_append, event_log
+from app.storage.events.batched_append import Flush
+from app.storage.postgres.connect import RawConnection, read_uuids_as_text
+from app.storage.postgres.database import Database, RawPool
+from app.storage.runs import claims, runs
+from app.storage.threads import inputs, threads
 from tests.support import obvious
 from tests.support.stored_runs import (
     TIMEOUT,
@@ -72,7 +75,7 @@ class Twins:
 
     def __init__(self, database: Database, plain: RawConnection, chance: random.Random) -> None:
         self.database = database
-        self.pool: RawPool = database.hot
+        self.pool: RawPool = database.pool
         self.plain = plain
         self.chance = chance
         self.threads = [ThreadId(new_id()) for _ in range(3)]
@@ -123,7 +126,7 @@ class Twins:
             self.workers.append(await worker(self.pool))
         owner, said, at = self.chance.choice(self.workers), spoken(*FIRST, step=None), NOW()
         run = self._new_run() if self.runs else some_run(thread_id=self.threads[0])
-        fast = await hot_starts.admit(self.pool, replace(run, tenant=HOT), owner, said, at)
+        fast = await claims.admit(self.pool, replace(run, tenant=HOT), owner, said, at)
         slow = await obvious.admit(self.plain, replace(run, tenant=OBVIOUS), owner, said, at)
         if fast is not None:
             self.runs.append(run)
@@ -138,14 +141,17 @@ class Twins:
                 thread = await threads.lock(connection, tenant, run.thread_id)
                 assert thread is not None
                 occupied = thread.open_run_id is not None
-                seq = await events.next_seq(connection, tenant, run.thread_id)
+                seq = await event_log.next_seq(connection, tenant, run.thread_id)
                 mine = replace(run, tenant=tenant)
                 await runs.insert_created(
                     connection, mine, admitted=not occupied, events_from=seq, at=at
                 )
                 await inputs.queue(connection, tenant, run.thread_id, run.id, waiting)
                 created = [(run.id, entry) for entry in spoken(CREATED, step=None)]
-                assert await events.log(connection, tenant, run.thread_id, created, at) == seq
+                assert (
+                    await event_log.append_events(connection, tenant, run.thread_id, created, at)
+                    == seq
+                )
                 changed = {"queue_length": thread.queue_length + 1}
                 await threads.change(
                     connection,
@@ -160,10 +166,16 @@ class Twins:
         if not self.runs:
             return None, None
         run, owner = self.chance.choice(self.runs), self.chance.choice(self.workers)
-        fast = await hot_starts.claim(self.pool, HOT, run.thread_id, run.id, owner, TIMEOUT)
+        fast = await claims.claim(self.pool, HOT, run.thread_id, run.id, owner, TIMEOUT)
         slow = await obvious.claim(self.plain, replace(run, tenant=OBVIOUS), owner)
         return (
-            fast and (fast.record.attempt, fast.was.value, fast.taken_over, fast.next_message_seq),
+            fast
+            and (
+                fast.record.attempt,
+                fast.previous_state.value,
+                fast.taken_over,
+                fast.next_message_seq,
+            ),
             slow,
         )
 
@@ -187,7 +199,7 @@ class Twins:
             ]
 
         return (
-            await hot_flushes.flush(self.pool, flushes(HOT), at) if some else {},
+            await batched_append.flush(self.pool, flushes(HOT), at) if some else {},
             await obvious.flush(self.plain, flushes(OBVIOUS), at),
         )
 
@@ -196,11 +208,11 @@ class Twins:
         writes = [(await self._some_checkpoint(run), spoken(StepEnd(), step=None)) for run in some]
         at = NOW()
 
-        def of(tenant: Tenant) -> list[tuple[Checkpoint, list[events.Entry]]]:
+        def of(tenant: Tenant) -> list[tuple[Checkpoint, list[event_log.EventEntry]]]:
             return [(replace(one, tenant=tenant), entries) for one, entries in writes]
 
         return (
-            await hot_checkpoints.checkpoint(self.pool, of(HOT), at) if some else {},
+            await batched.checkpoint(self.pool, of(HOT), at) if some else {},
             await obvious.checkpoint(self.database, of(OBVIOUS), at),
         )
 
@@ -228,8 +240,8 @@ class Twins:
     def _early(self, run: NewRun) -> CallState:
         """A call that may have its result before it is told."""
         result = ToolResult.success("transfer", "a\0b").with_metadata(fee=1)
-        kept = self.chance.choice([None, KeptOutcome(result, (("seen", {"n": 1}),))])
-        return replace(call_of(run, CallStatus.PENDING, "call-2"), kept=kept)
+        kept = self.chance.choice([None, UnreportedOutcome(result, (("seen", {"n": 1}),))])
+        return replace(call_of(run, CallStatus.PENDING, "call-2"), unreported_outcome=kept)
 
     async def _release(self) -> tuple[object, object]:
         if not self.runs:

@@ -8,26 +8,19 @@ from datetime import timedelta
 import pytest
 
 from app.clock import SystemClock, new_id
-from app.domain.events import RunFinish, StepEnd
+from app.domain.events.run_events import RunFinish, StepEnd
 from app.domain.ids import InputId, Tenant, ThreadId, WorkerId
-from app.domain.messages import MessageRange
-from app.domain.runs import NewRun, Running, RunStatus
-from app.domain.tool_calls import CallStatus
-from app.storage import (
-    checkpoints,
-    events,
-    hot_checkpoints,
-    hot_flushes,
-    hot_starts,
-    inputs,
-    messages,
-    runs,
-    threads,
-)
-from app.storage.checkpoints import NotOurs
-from app.storage.database import Database, RawPool
-from app.storage.hot_checkpoints import Written
-from app.storage.hot_starts import Admitted, Claimed
+from app.domain.runs.runs import NewRun, Running, RunStatus
+from app.domain.threads.messages import MessageRange
+from app.domain.tools.tool_calls import CallStatus
+from app.storage.checkpoints import batched, single
+from app.storage.checkpoints.batched import CheckpointWritten
+from app.storage.checkpoints.single import OwnershipMismatch
+from app.storage.events import batched_append, event_log
+from app.storage.postgres.database import Database, RawPool
+from app.storage.runs import claims, runs
+from app.storage.runs.claims import AdmittedRow, ClaimedRow
+from app.storage.threads import inputs, messages, threads
 from tests.support.rows import contents, sizes
 from tests.support.stored_runs import (
     TIMEOUT,
@@ -55,11 +48,11 @@ NOW = SystemClock().now
 
 @pytest.fixture
 def pool(database: Database) -> RawPool:
-    return database.hot
+    return database.pool
 
 
-async def claim(pool: RawPool, run: NewRun, owner: WorkerId) -> Claimed | None:
-    return await hot_starts.claim(pool, run.tenant, run.thread_id, run.id, owner, TIMEOUT)
+async def claim(pool: RawPool, run: NewRun, owner: WorkerId) -> ClaimedRow | None:
+    return await claims.claim(pool, run.tenant, run.thread_id, run.id, owner, TIMEOUT)
 
 
 async def release(database: Database, run: NewRun, attempt: int = 1) -> None:
@@ -77,7 +70,7 @@ async def stand_in_line(database: Database, run: NewRun, *, admitted: bool = Tru
         waiting = [(InputId(new_id()), message) for message in run.messages]
         await inputs.queue(connection, run.tenant, run.thread_id, run.id, waiting)
         said = [(run.id, entry) for entry in deltas("created")]
-        await events.log(connection, run.tenant, run.thread_id, said, NOW())
+        await event_log.append_events(connection, run.tenant, run.thread_id, said, NOW())
 
 
 @asynccontextmanager
@@ -101,7 +94,7 @@ async def test_admit_writes_thread_run_messages_head_and_event(
     owner = await worker(pool)
     run = some_run("Hello", "Are you there?")
 
-    assert await admit(pool, run, owner) == Admitted(first_message_seq=1, event_seq=1)
+    assert await admit(pool, run, owner) == AdmittedRow(first_message_seq=1, event_seq=1)
 
     assert await sizes(pool) == {
         "workers": 1,
@@ -145,7 +138,7 @@ async def test_an_occupied_thread_admits_nobody_else(pool: RawPool) -> None:
 async def test_a_thread_that_others_queue_for_admits_nobody_past_them(pool: RawPool) -> None:
     owner = await worker(pool)
     first = await running(pool, owner)
-    await hot_checkpoints.checkpoint(pool, [(checkpoint_of(first, "Bye", state=done()), [])], NOW())
+    await batched.checkpoint(pool, [(checkpoint_of(first, "Bye", state=done()), [])], NOW())
     await pool.execute("UPDATE threads SET queue_length = 1")
     before = await contents(pool)
     assert await admit(pool, some_run(thread_id=first.thread_id), owner) is None
@@ -164,7 +157,7 @@ async def test_tenants_share_ids_without_noticing(pool: RawPool) -> None:
     owner = await worker(pool)
     first = await running(pool, owner)
     same = some_run(thread_id=first.thread_id, run_id=first.id, tenant=Tenant("other"))
-    assert await admit(pool, same, owner) == Admitted(1, 1)
+    assert await admit(pool, same, owner) == AdmittedRow(1, 1)
 
 
 async def test_of_twenty_starts_at_once_one_gets_the_thread(pool: RawPool) -> None:
@@ -185,9 +178,9 @@ async def test_a_thread_goes_on_where_its_last_run_ended(pool: RawPool) -> None:
     owner = await worker(pool)
     first = await running(pool, owner)
     ended = checkpoint_of(first, "Bye", state=done())
-    await hot_checkpoints.checkpoint(pool, [(ended, deltas("Bye"))], NOW())
+    await batched.checkpoint(pool, [(ended, deltas("Bye"))], NOW())
     second = some_run(thread_id=first.thread_id)
-    assert await admit(pool, second, owner) == Admitted(first_message_seq=3, event_seq=3)
+    assert await admit(pool, second, owner) == AdmittedRow(first_message_seq=3, event_seq=3)
 
 
 # --- claim ----------------------------------------------------------------------------------------
@@ -211,7 +204,7 @@ async def test_a_dead_owner_loses_the_run(pool: RawPool) -> None:
 
     assert claimed is not None
     assert claimed.taken_over
-    assert claimed.was is RunStatus.RUNNING
+    assert claimed.previous_state is RunStatus.RUNNING
     assert claimed.next_message_seq == 2
     assert claimed.record.state == Running(successor)
     assert (claimed.record.attempt, claimed.record.losses) == (2, 1)
@@ -235,7 +228,7 @@ async def test_losses_add_up_until_a_checkpoint(pool: RawPool) -> None:
         assert claimed.record.losses == losses
     marked = checkpoint_of(run, attempt=4, calls=[call_of(run, CallStatus.RUNNING)])
     for write, losses in ((marked, 3), (checkpoint_of(run, attempt=4), 0)):
-        assert set(await hot_checkpoints.checkpoint(pool, [(write, [])], NOW())) == {0}
+        assert set(await batched.checkpoint(pool, [(write, [])], NOW())) == {0}
         assert await pool.fetchval("SELECT losses FROM runs") == losses
 
 
@@ -271,7 +264,7 @@ async def test_inputs_enter_the_log_in_their_order(database: Database, pool: Raw
 
     ids = tuple(message.id for message in reversed(run.messages))
     assert claimed is not None
-    assert claimed.was is RunStatus.CREATED
+    assert claimed.previous_state is RunStatus.CREATED
     assert claimed.next_message_seq == 4
     assert claimed.record.input is not None
     assert claimed.record.input.range == MessageRange(1, 3)
@@ -302,7 +295,7 @@ async def test_a_run_in_line_or_at_its_end_is_not_claimed(
     queued = some_run()
     await stand_in_line(database, queued, admitted=False)
     ended = await running(pool, me)
-    await hot_checkpoints.checkpoint(pool, [(checkpoint_of(ended, state=done()), [])], NOW())
+    await batched.checkpoint(pool, [(checkpoint_of(ended, state=done()), [])], NOW())
     foreign = some_run(thread_id=queued.thread_id, run_id=queued.id, tenant=Tenant("other"))
     before = await contents(pool)
 
@@ -319,8 +312,10 @@ async def test_a_flush_numbers_the_events_of_many_runs(pool: RawPool) -> None:
     owner = await worker(pool)
     first, second = await running(pool, owner), await running(pool, owner)
 
-    one = await hot_flushes.flush(pool, [flush_of(first, "a", "b"), flush_of(second, "c")], NOW())
-    two = await hot_flushes.flush(pool, [flush_of(second, "d"), flush_of(first, "e")], NOW())
+    one = await batched_append.flush(
+        pool, [flush_of(first, "a", "b"), flush_of(second, "c")], NOW()
+    )
+    two = await batched_append.flush(pool, [flush_of(second, "d"), flush_of(first, "e")], NOW())
 
     assert (one, two) == ({0: 2, 1: 2}, {0: 3, 1: 4})
     assert await logged_seqs(pool, first) == [1, 2, 3, 4]
@@ -335,18 +330,16 @@ async def test_numbers_have_no_gap_whoever_else_writes(database: Database, pool:
     run = await running(pool)
 
     async def flush_until_written(text: str) -> None:
-        while not await hot_flushes.flush(pool, [flush_of(run, text, text)], NOW()):
-            assert await hot_flushes.still_owned(pool, [flush_of(run, text)]) == {0}
+        while not await batched_append.flush(pool, [flush_of(run, text, text)], NOW()):
+            assert await batched_append.still_owned(pool, [flush_of(run, text)]) == {0}
 
     async def say_by_command(text: str) -> None:
         async with database.transaction() as connection:
             said = [(run.id, entry) for entry in deltas(text)]
-            await events.log(connection, run.tenant, run.thread_id, said, NOW())
+            await event_log.append_events(connection, run.tenant, run.thread_id, said, NOW())
 
     async def save() -> None:
-        assert await hot_checkpoints.checkpoint(
-            pool, [(checkpoint_of(run), deltas("saved"))], NOW()
-        )
+        assert await batched.checkpoint(pool, [(checkpoint_of(run), deltas("saved"))], NOW())
 
     async with asyncio.timeout(20):
         await asyncio.gather(
@@ -365,12 +358,12 @@ async def test_a_lost_run_is_told_from_a_locked_one(pool: RawPool) -> None:
     flushes = [flush_of(lost, "x"), flush_of(locked, "y"), flush_of(free, "z")]
 
     async with holding_head_of(pool, locked), asyncio.timeout(5):
-        assert await hot_flushes.flush(pool, flushes, NOW()) == {2: 2}
-        assert await hot_flushes.still_owned(pool, flushes) == {1, 2}
+        assert await batched_append.flush(pool, flushes, NOW()) == {2: 2}
+        assert await batched_append.still_owned(pool, flushes) == {1, 2}
 
     assert await logged_seqs(pool, lost) == [1]
     assert await logged_seqs(pool, locked) == [1]
-    assert await hot_flushes.flush(pool, flushes[:2], NOW()) == {1: 2}
+    assert await batched_append.flush(pool, flushes[:2], NOW()) == {1: 2}
 
 
 async def test_what_landed_is_found_by_its_instant(pool: RawPool) -> None:
@@ -378,10 +371,10 @@ async def test_what_landed_is_found_by_its_instant(pool: RawPool) -> None:
     keys = [(run.tenant, run.thread_id, run.id) for run in (first, second)]
     at = NOW()
     earlier, later = at - timedelta(seconds=1), at + timedelta(seconds=1)
-    await hot_flushes.flush(pool, [flush_of(first, "a")], earlier)
-    await hot_flushes.flush(pool, [flush_of(second, "b", "c")], at)
-    assert await hot_flushes.landed(pool, keys, at) == {1: 2}
-    assert await hot_flushes.landed(pool, keys, later) == {}
+    await batched_append.flush(pool, [flush_of(first, "a")], earlier)
+    await batched_append.flush(pool, [flush_of(second, "b", "c")], at)
+    assert await batched_append.find_committed(pool, keys, at) == {1: 2}
+    assert await batched_append.find_committed(pool, keys, later) == {}
 
 
 # --- checkpoint -----------------------------------------------------------------------------------
@@ -391,8 +384,8 @@ async def test_a_checkpoint_writes_all_that_is_new(database: Database, pool: Raw
     run = await running(pool)
     saved = checkpoint_of(run, "Let me see", calls=[call_of(run, CallStatus.RUNNING)])
 
-    assert await hot_checkpoints.checkpoint(pool, [(saved, spoken(StepEnd()))], NOW()) == {
-        0: Written(2)
+    assert await batched.checkpoint(pool, [(saved, spoken(StepEnd()))], NOW()) == {
+        0: CheckpointWritten(2)
     }
 
     async with database.reading() as connection:
@@ -412,9 +405,9 @@ async def test_settled_calls_are_forgotten(pool: RawPool) -> None:
     run = await running(pool)
     begun = checkpoint_of(run, calls=[call_of(run, CallStatus.RUNNING)])
     settled = checkpoint_of(run, calls=[call_of(run, CallStatus.SUCCEEDED)], calls_settled=True)
-    await hot_checkpoints.checkpoint(pool, [(begun, [])], NOW())
+    await batched.checkpoint(pool, [(begun, [])], NOW())
     assert (await sizes(pool))["tool_calls"] == 1
-    await hot_checkpoints.checkpoint(pool, [(settled, [])], NOW())
+    await batched.checkpoint(pool, [(settled, [])], NOW())
     assert "tool_calls" not in await sizes(pool)
 
 
@@ -425,7 +418,7 @@ async def test_an_end_frees_the_thread_and_silences_the_run(
     ended = checkpoint_of(run, "Bye", state=done())
     finish = spoken(RunFinish({}, {"type": "natural_end"}))
 
-    assert await hot_checkpoints.checkpoint(pool, [(ended, finish)], NOW()) == {0: Written(2)}
+    assert await batched.checkpoint(pool, [(ended, finish)], NOW()) == {0: CheckpointWritten(2)}
 
     async with database.reading() as connection:
         record = await runs.get(connection, run.tenant, run.id)
@@ -436,20 +429,20 @@ async def test_an_end_frees_the_thread_and_silences_the_run(
     head = await pool.fetchrow("SELECT next_seq, run_id, attempt FROM event_heads")
     assert head is not None
     assert tuple(head) == (3, None, None)
-    assert await hot_flushes.flush(pool, [flush_of(run, "still here")], NOW()) == {}
-    assert await hot_flushes.still_owned(pool, [flush_of(run, "still here")]) == set()
+    assert await batched_append.flush(pool, [flush_of(run, "still here")], NOW()) == {}
+    assert await batched_append.still_owned(pool, [flush_of(run, "still here")]) == set()
 
 
 async def test_of_a_group_only_the_lost_run_is_left_out(pool: RawPool) -> None:
     lost = await taken_over(pool)
     ended = await running(pool)
-    await hot_checkpoints.checkpoint(pool, [(checkpoint_of(ended, state=done()), [])], NOW())
+    await batched.checkpoint(pool, [(checkpoint_of(ended, state=done()), [])], NOW())
     first, second = await running(pool), await running(pool)
     group = [checkpoint_of(run, "Hi") for run in (first, lost, ended, second)]
 
-    written = await hot_checkpoints.checkpoint(pool, [(one, deltas("Hi")) for one in group], NOW())
+    written = await batched.checkpoint(pool, [(one, deltas("Hi")) for one in group], NOW())
 
-    assert written == {0: Written(2), 3: Written(2)}
+    assert written == {0: CheckpointWritten(2), 3: CheckpointWritten(2)}
     answered = await pool.fetch("SELECT thread_id FROM messages WHERE role = 'assistant'")
     assert {row["thread_id"] for row in answered} == {first.thread_id, second.thread_id}
     assert await logged_seqs(pool, lost) == [1]
@@ -458,13 +451,11 @@ async def test_of_a_group_only_the_lost_run_is_left_out(pool: RawPool) -> None:
 
 async def test_nobody_appends_where_somebody_else_has(pool: RawPool) -> None:
     run = await running(pool)
-    assert await hot_checkpoints.checkpoint(pool, [(checkpoint_of(run, "Hi"), [])], NOW()) == {
-        0: Written(2)
+    assert await batched.checkpoint(pool, [(checkpoint_of(run, "Hi"), [])], NOW()) == {
+        0: CheckpointWritten(2)
     }
     before = await contents(pool)
-    assert (
-        await hot_checkpoints.checkpoint(pool, [(checkpoint_of(run, "Hi again"), [])], NOW()) == {}
-    )
+    assert await batched.checkpoint(pool, [(checkpoint_of(run, "Hi again"), [])], NOW()) == {}
     assert await contents(pool) == before
 
 
@@ -473,15 +464,15 @@ async def test_an_end_that_admits_another_run_goes_the_slower_way(pool: RawPool)
     await pool.execute("UPDATE threads SET queue_length = 1")
     before = await contents(pool)
     ended = checkpoint_of(run, "Bye", state=done())
-    assert await hot_checkpoints.checkpoint(pool, [(ended, deltas("Bye"))], NOW()) == {}
+    assert await batched.checkpoint(pool, [(ended, deltas("Bye"))], NOW()) == {}
     assert await contents(pool) == before
 
 
 async def test_what_postgres_cannot_keep_is_replaced(pool: RawPool) -> None:
     run = await running(pool)
     odd = checkpoint_of(run, "nul \0 and half a pair \ud800")
-    assert await hot_checkpoints.checkpoint(pool, [(odd, deltas("nul \0"))], NOW()) == {
-        0: Written(2)
+    assert await batched.checkpoint(pool, [(odd, deltas("nul \0"))], NOW()) == {
+        0: CheckpointWritten(2)
     }
     assert (await sizes(pool))["messages"] == 2
 
@@ -491,21 +482,18 @@ async def test_a_lost_worker_writes_nothing(database: Database, pool: RawPool) -
     ticket = ticket_of(run)
     late = [
         checkpoint_of(run, "Hi", calls=[call_of(run, CallStatus.RUNNING)], said=[StepEnd()]),
-        checkpoint_of(run, calls_settled=True, applied=[ticket.key]),
+        checkpoint_of(run, calls_settled=True, applied=[ticket.id]),
         checkpoint_of(run, "Bye", state=done()),
         checkpoint_of(run, "May I?", state=suspended(), opened=[ticket]),
     ]
     before = await contents(pool)
 
-    assert await hot_flushes.flush(pool, [flush_of(run, "still here")], NOW()) == {}
+    assert await batched_append.flush(pool, [flush_of(run, "still here")], NOW()) == {}
     for checkpoint in late:
-        assert (
-            await hot_checkpoints.checkpoint(pool, [(checkpoint, deltas("still here"))], NOW())
-            == {}
-        )
+        assert await batched.checkpoint(pool, [(checkpoint, deltas("still here"))], NOW()) == {}
         async with database.transaction() as connection:
-            outcome = await checkpoints.save(connection, checkpoint, at=NOW())
-        assert outcome == NotOurs()
+            outcome = await single.save(connection, checkpoint, at=NOW())
+        assert outcome == OwnershipMismatch()
     async with database.transaction() as connection:
         assert not await runs.release(connection, run.tenant, run.id, 1, failed=True)
 

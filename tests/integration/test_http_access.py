@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from fastapi import APIRouter
 
-from app.transport.access import AuthorizedRoute
+from app.http.access import AuthorizedRoute
 from tests.support.conditions import eventually
 from tests.support.keys import Holder, write_keys
 from tests.support.problems import the_problem

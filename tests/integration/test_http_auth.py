@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import ConfigurationError
-from app.transport.auth import doorkeeper, require_safe_address
+from app.http.auth import load_authenticator, require_safe_address
 from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
 from tests.support.keys import Holder, write_keys
@@ -293,9 +293,9 @@ async def test_an_open_address_without_keys_is_refused_at_start(served_database:
 
 @pytest.mark.parametrize("host", ["::", "192.0.2.1", "holdfast.example", ""])
 def test_every_address_but_loopback_needs_keys(keys: Path, host: str) -> None:
-    require_safe_address(host, doorkeeper(keys, None))
+    require_safe_address(host, load_authenticator(keys, None))
     with pytest.raises(ConfigurationError, match="Without API keys"):
-        require_safe_address(host, doorkeeper(None, None))
+        require_safe_address(host, load_authenticator(None, None))
 
 
 @pytest.mark.parametrize(
@@ -317,6 +317,6 @@ def test_a_keys_file_that_cannot_be_used_is_named(
     if text is not None:
         file.write_text(text)
     with pytest.raises(ConfigurationError) as refused:
-        doorkeeper(file, None)
+        load_authenticator(file, None)
     assert str(file) in str(refused.value)
     assert problem in str(refused.value)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from app.clock import SystemClock
-from app.transport.errors import PROBLEM
-from app.transport.refusals import CODES
+from app.http.error_codes import CODES
+from app.http.errors import PROBLEM
 from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import text
 
 from app.clock import new_id
-from app.storage import threads
-from app.storage.database import Database
+from app.storage.postgres.database import Database
+from app.storage.threads import threads
 from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
 from tests.support.invariants import broken_invariants

@@ -17,7 +17,7 @@ import pytest
 from app.clock import SystemClock
 from app.domain.ids import Tenant
 from app.domain.principals import Principal
-from app.transport.stream_grants import StreamTokenSigner
+from app.http.stream_grants import StreamTokenSigner
 from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
 from tests.support.keys import Holder, write_keys

@@ -7,12 +7,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.control.once import Once, begin, settle
-from app.domain.errors import AnsweredBefore, Conflict, Invalid
+from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
+from app.domain.errors import AlreadyAnswered, Conflict, Invalid
 from app.domain.idempotency import IdempotencyKey, KeptAnswer
 from app.domain.principals import Principal, Scope
 from app.storage import idempotency
-from app.storage.database import Database
+from app.storage.postgres.database import Database
 from tests.integration.conftest import AGENTS
 from tests.support.house import ANN
 from tests.support.keys import Holder, write_keys
@@ -219,25 +219,25 @@ async def test_a_key_that_is_none_is_refused(client: Client, key: str) -> None:
 KEY = IdempotencyKey(route="POST /v1/runs", key="k", fingerprint="f")
 
 
-def once(fingerprint: str = "f") -> Once[str]:
+def once(fingerprint: str = "f") -> IdempotentCommand[str]:
     key = IdempotencyKey(route=KEY.route, key=KEY.key, fingerprint=fingerprint)
-    return Once(key, lambda said: KeptAnswer(200, said))
+    return IdempotentCommand(key, lambda said: KeptAnswer(200, said))
 
 
 async def test_a_key_in_flight_is_said_and_not_waited_for(database: Database) -> None:
     async with database.transaction() as first:
-        await begin(first, ANN, once())
+        await begin_once(first, ANN, once())
         async with database.transaction() as second:
             with pytest.raises(Conflict, match="idempotency_key_in_flight"):
-                await begin(second, ANN, once())
+                await begin_once(second, ANN, once())
             other = Principal(ANN.tenant, "somebody else", frozenset(Scope))
-            await begin(second, other, once())
-        await settle(first, ANN, once(), "yes")
+            await begin_once(second, other, once())
+        await keep_answer(first, ANN, once(), "yes")
     async with database.transaction() as third:
-        with pytest.raises(AnsweredBefore) as again:
-            await begin(third, ANN, once())
+        with pytest.raises(AlreadyAnswered) as again:
+            await begin_once(third, ANN, once())
         with pytest.raises(Invalid, match="idempotency_key_reused"):
-            await begin(third, ANN, once("another"))
+            await begin_once(third, ANN, once("another"))
     assert again.value.answer == KeptAnswer(200, "yes")
 
 
@@ -246,20 +246,20 @@ async def test_a_process_that_dies_leaves_no_key_behind(database: Database) -> N
 
     async def die() -> None:
         async with database.transaction() as lost:
-            await begin(lost, ANN, once())
-            await settle(lost, ANN, once(), "never")
+            await begin_once(lost, ANN, once())
+            await keep_answer(lost, ANN, once(), "never")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         await die()
     async with database.transaction() as next_one:
-        await begin(next_one, ANN, once("another"))
+        await begin_once(next_one, ANN, once("another"))
 
 
 async def test_answers_are_kept_for_a_while(database: Database) -> None:
     async with database.transaction() as connection:
-        await begin(connection, ANN, once())
-        await settle(connection, ANN, once(), "yes")
+        await begin_once(connection, ANN, once())
+        await keep_answer(connection, ANN, once(), "yes")
     async with database.transaction() as connection:
         await idempotency.forget(connection, 60.0, 100)
         assert await idempotency.find(connection, ANN.tenant, ANN.subject, KEY) is not None

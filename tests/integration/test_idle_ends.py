@@ -11,23 +11,24 @@ from typing import Any
 import pytest
 
 from app.agents.catalog import Catalog
-from app.backends.remote_run import REMOTE
-from app.control.cancel_thread import cancel_thread
-from app.control.errands import run_errand
-from app.control.expire import look_at_the_clock
-from app.control.explain import Why, explain
-from app.control.new_runs import OnActive
-from app.domain.backends import OUTPUT_KEY
-from app.domain.errands import MOST_TRIES, CallRunEnd, Later
-from app.domain.limits import OnLimit
-from app.domain.runs import LIFECYCLE, Done, RunStatus
-from app.domain.terminations import Cancelled, Stopped
-from app.domain.ticket_terms import OnExpiry
-from app.domain.tool_calls import INTERRUPTED
-from app.llm.scripted import Gate, Turn, in_order, turn
+from app.backends.remote.run import REMOTE
+from app.commands.followups.dispatch import run_followup
+from app.commands.runs.new_run import OnActive
+from app.commands.threads.cancel_thread import cancel_thread
+from app.commands.tickets.expire import expire_due
+from app.domain.agents.backend_results import OUTPUT_KEY
+from app.domain.children.followups import MAX_TRIES, CallRunEnd, RetryAfter
+from app.domain.runs.limits import OnLimit
+from app.domain.runs.runs import LIFECYCLE, Done, RunStatus
+from app.domain.runs.terminations import Cancelled, Stopped
+from app.domain.tickets.terms import OnExpiry
+from app.domain.tools.tool_calls import INTERRUPTED
+from app.llm.scripted.model import Gate, ScriptedTurn, in_order, turn
+from app.queries.explain import ReasonCode, explain
 from app.runtime.plugins import HookView, Phase, Plugin, Request
 from app.runtime.state import Change, StateKey, StateScope
-from app.storage import run_ends, threads
+from app.storage.queue import run_ends
+from app.storage.threads import threads
 from tests.support.conditions import eventually
 from tests.support.echo_backend import Echo
 from tests.support.families import Member, family, family_of, lose_errands, work_for
@@ -64,7 +65,7 @@ def hooked(probe: Probe, witness: Hooks, **more: Any) -> Catalog:
 
 @asynccontextmanager
 async def stage(
-    url: str, *turns: Turn, slots: int = 10, probe: Probe | None = None, **more: Any
+    url: str, *turns: ScriptedTurn, slots: int = 10, probe: Probe | None = None, **more: Any
 ) -> AsyncIterator[Stage]:
     probe, witness = probe or Probe(), watching(Phase.RUN_END)
     script = in_order(*(turns or (turn(WORDS, probe.call("c1"), probe.call("c2")),)))
@@ -74,8 +75,8 @@ async def stage(
 
 async def called_once(there: Stage, run: Run) -> None:
     """The follow-up is done, and the hook was called for the run by it."""
-    await eventually(lambda: there.house.database.hot.fetchval(NO_ROW_LEFT))
-    await eventually(lambda: there.house.database.hot.fetchval(NO_JOB_LEFT))
+    await eventually(lambda: there.house.database.pool.fetchval(NO_ROW_LEFT))
+    await eventually(lambda: there.house.database.pool.fetchval(NO_JOB_LEFT))
     assert [view.run_id for view in there.witness.seen].count(run.id) == 1
 
 
@@ -160,7 +161,7 @@ async def test_a_cancel_of_the_whole_thread(database_url: str) -> None:
     async with stage(database_url) as there:
         first = await there.waiting()
         behind = await there.house.start("behind", thread_id=first.thread_id)
-        answer = await cancel_thread(there.house.desk, ANN, first.thread_id, reason=None)
+        answer = await cancel_thread(there.house.ctx, ANN, first.thread_id, reason=None)
         assert answer.is_settled
         await assert_ended(first)
         await assert_ended(behind, words="", calls=())
@@ -198,10 +199,10 @@ async def test_a_ticket_that_expires(database_url: str) -> None:
     terms: dict[str, Any] = {"ticket_expires_in": 3600.0, "on_expiry": OnExpiry.CANCEL_RUN}
     async with stage(database_url, **terms) as there:
         run = await there.waiting()
-        await there.house.database.hot.execute(
+        await there.house.database.pool.execute(
             "UPDATE tickets SET expires_at = now() - $1::interval", timedelta(seconds=1)
         )
-        await look_at_the_clock(there.house.desk, 10)
+        await expire_due(there.house.ctx, 10)
         await assert_ended(run)
         await called_once(there, run)
     assert await broken_invariants(database_url) == {}
@@ -220,9 +221,9 @@ async def test_a_cancel_while_the_agent_is_not_here(database_url: str) -> None:
         await run.finished(2)
         assert (await run.cancel()).is_settled
         await assert_ended(run)
-        assert not await without.database.hot.fetchval(NO_ROW_LEFT)
+        assert not await without.database.pool.fetchval(NO_ROW_LEFT)
         await without.take_nothing_new()
-        await without.database.hot.execute("UPDATE failed_errands SET next_at = now()")
+        await without.database.pool.execute("UPDATE failed_errands SET next_at = now()")
     assert witness.seen == []
     async with replica(database_url, agent, in_order()) as again:
         await called_once(Stage(again, witness, probe), again.same(run))
@@ -319,7 +320,7 @@ async def test_a_run_whose_worker_died_and_whose_agent_is_gone(database_url: str
         said = await without.same(run).ended()
         assert said[-1]["termination"]["type"] == "cancelled"
         await without.take_nothing_new()
-        await without.database.hot.execute("UPDATE failed_errands SET next_at = now()")
+        await without.database.pool.execute("UPDATE failed_errands SET next_at = now()")
     assert witness.seen == []
     async with replica(database_url, agent, in_order()) as again:
         await called_once(Stage(again, witness, probe), again.same(run))
@@ -346,7 +347,7 @@ async def test_the_hooks_see_the_run_as_it_ended(database_url: str) -> None:
         run = await pending(there)
         log = await run.log()
         await there.house.start("later", thread_id=run.thread_id, here=False)
-        assert await run_errand(there.house.desk, due(run)) is None
+        assert await run_followup(there.house.ctx, due(run)) is None
         [view] = there.witness.seen
         assert (view.phase, view.run_id, view.thread_id) == (Phase.RUN_END, run.id, run.thread_id)
         assert [entry.message.id for entry in view.log] == [entry.message.id for entry in log]
@@ -358,9 +359,9 @@ async def test_hooks_are_called_once_however_often_the_follow_up_is_delivered(
 ) -> None:
     async with stage(database_url) as there:
         run = await pending(there)
-        desk = there.house.desk
-        await asyncio.gather(*(run_errand(desk, due(run)) for _ in range(5)))
-        assert await run_errand(desk, due(run)) is None
+        ctx = there.house.ctx
+        await asyncio.gather(*(run_followup(ctx, due(run)) for _ in range(5)))
+        assert await run_followup(ctx, due(run)) is None
         assert len(there.witness.seen) == 1
 
 
@@ -371,11 +372,11 @@ async def test_a_lost_follow_up_is_found_by_the_sweeper(database_url: str) -> No
         async with there.house.database.transaction() as connection:
             assert await run_ends.overdue(connection, grace=60, limit=10) == []
             assert await run_ends.overdue(connection, grace=0, limit=10) == [due(run)]
-        await there.house.database.hot.execute(
+        await there.house.database.pool.execute(
             "UPDATE pending_run_ends SET created_at = now() - interval '1 hour'"
         )
-        assert await there.house.sweeper.sweep() == 1
-        assert not await there.house.database.hot.fetchval(NO_JOB_LEFT)
+        assert await there.house.sweeper.run_once() == 1
+        assert not await there.house.database.pool.fetchval(NO_JOB_LEFT)
 
 
 async def test_a_process_that_dies_over_a_hook_leaves_it_uncalled_by_others(
@@ -396,9 +397,9 @@ async def test_a_process_that_dies_over_a_hook_leaves_it_uncalled_by_others(
         await house.take_nothing_new()
         await run.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await run_errand(house.desk, due(run))
-        assert await run_errand(house.desk, due(run)) is None
-        assert await house.database.hot.fetchval(NO_ROW_LEFT)
+            await run_followup(house.ctx, due(run))
+        assert await run_followup(house.ctx, due(run)) is None
+        assert await house.database.pool.fetchval(NO_ROW_LEFT)
         assert seen == [run.id]
 
 
@@ -421,10 +422,10 @@ async def test_a_hook_that_fails_changes_nothing_and_is_not_called_again(
         await run.cancel()
         before = await run.now(), await run.ended()
         for _ in range(2):
-            assert await run_errand(house.desk, due(run)) is None
+            assert await run_followup(house.ctx, due(run)) is None
         assert (await run.now(), await run.ended()) == before
         assert seen == [run.id]
-        assert await house.database.hot.fetchval("SELECT count(*) FROM failed_errands") == 0
+        assert await house.database.pool.fetchval("SELECT count(*) FROM failed_errands") == 0
 
 
 OF_RUN: StateKey[str, str] = StateKey("of_run", str)
@@ -448,7 +449,7 @@ async def test_what_hooks_change_is_kept_unless_a_later_run_has_the_thread(
         await run.cancel()
         if goes_on:
             await house.start("later", thread_id=run.thread_id, here=False)
-        assert await run_errand(house.desk, due(run)) is None
+        assert await run_followup(house.ctx, due(run)) is None
         state = (await run.now()).run_state
         assert state is not None
         assert state["extensions"]["of_run"] == "cleaned"
@@ -465,16 +466,16 @@ async def test_hooks_whose_agent_is_not_to_be_had_are_given_up_after_many_tries(
         run = await pending(there)
     async with replica(database_url, an_agent(), in_order()) as without:
         await without.take_nothing_new()
-        assert await run_errand(without.desk, due(run)) == Later(1.0)
-        await without.database.hot.execute(
-            "UPDATE failed_errands SET tries = $1, next_at = now()", MOST_TRIES - 1
+        assert await run_followup(without.ctx, due(run)) == RetryAfter(1.0)
+        await without.database.pool.execute(
+            "UPDATE failed_errands SET tries = $1, next_at = now()", MAX_TRIES - 1
         )
         async with without.database.reading() as connection:
             assert await run_ends.overdue(connection, grace=0, limit=10) == [due(run)]
-        assert await run_errand(without.desk, due(run)) is None
-        assert await without.database.hot.fetchval(NO_ROW_LEFT)
-        found = await explain(without.desk, ANN, run.id)
-        [said] = [each for each in found.reasons if each.code is Why.ERRAND_GIVEN_UP]
+        assert await run_followup(without.ctx, due(run)) is None
+        assert await without.database.pool.fetchval(NO_ROW_LEFT)
+        found = await explain(without.ctx, ANN, run.id)
+        [said] = [each for each in found.reasons if each.code is ReasonCode.ERRAND_GIVEN_UP]
         assert "run_end hooks" in said.text
     assert there.witness.seen == []
 
@@ -486,8 +487,8 @@ async def test_an_agent_without_such_hooks_leaves_nothing_behind(database_url: s
         run = await house.start()
         await run.finished()
         await run.cancel()
-        await eventually(lambda: house.database.hot.fetchval(NO_ROW_LEFT))
-        await eventually(lambda: house.database.hot.fetchval(NO_JOB_LEFT))
+        await eventually(lambda: house.database.pool.fetchval(NO_ROW_LEFT))
+        await eventually(lambda: house.database.pool.fetchval(NO_JOB_LEFT))
 
 
 # --- remote agents ----------------------------------------------------------------------------------
@@ -509,7 +510,7 @@ async def test_a_remote_run_that_is_cancelled_while_it_waits_is_labelled_cancell
         for kept in (REMOTE, OUTPUT_KEY):
             assert after["extensions"][kept] == before["extensions"][kept]
         await eventually(lambda: _aborted(echo))
-        assert await house.database.hot.fetchval(NO_ROW_LEFT)
+        assert await house.database.pool.fetchval(NO_ROW_LEFT)
     assert await broken_invariants(database_url) == {}
 
 
@@ -532,10 +533,10 @@ async def test_a_remote_run_that_is_cancelled_at_work_has_the_same_shape(databas
         run = await house.start("ask which one?")
         await run.finished()
         [ticket] = await run.tickets()
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE runs SET cancel_requested_at = now() WHERE id = $1", run.id
         )
-        await run.decide(ticket.ticket_id, "respond", result="the red one")
+        await run.decide(ticket.name, "respond", result="the red one")
         await assert_remote_end(run, words="which one?")
 
 

@@ -5,15 +5,17 @@ import asyncio
 import pytest
 
 from app.clock import SystemClock, new_id
-from app.domain.checkpoints import Saved, Unsettled
-from app.domain.control_events import InputQueued
+from app.domain.checkpoints import CheckpointSaved, InputOrTasksPending
+from app.domain.events.command_events import InputQueued
 from app.domain.ids import InputId, MessageId
-from app.domain.messages import Message, Role, Text
-from app.domain.runs import NewRun, Waiting, WaitingReason
-from app.llm.scripted import Gate, in_order, turn
-from app.storage import checkpoints, hot_checkpoints, hot_starts, inputs, messages, runs
-from app.storage.database import Database, RawPool
-from app.storage.hot_checkpoints import Written
+from app.domain.runs.runs import NewRun, Waiting, WaitingReason
+from app.domain.threads.messages import Message, Role, Text
+from app.llm.scripted.model import Gate, in_order, turn
+from app.storage.checkpoints import batched, single
+from app.storage.checkpoints.batched import CheckpointWritten
+from app.storage.postgres.database import Database, RawPool
+from app.storage.runs import claims, runs
+from app.storage.threads import inputs, messages
 from tests.support.house import Run, an_agent, replica, texts_of
 from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
@@ -41,7 +43,9 @@ async def put(run: Run, *texts: str) -> None:
             input_id, message_id = InputId(new_id()), MessageId(new_id())
             said = Message(id=message_id, role=Role.USER, content=(Text(text),))
             await inputs.queue(connection, record.tenant, run.thread_id, run.id, [(input_id, said)])
-            transaction.say(record.tenant, run.thread_id, run.id, InputQueued(input_id, message_id))
+            transaction.emit(
+                record.tenant, run.thread_id, run.id, InputQueued(input_id, message_id)
+            )
 
 
 async def reached(event: asyncio.Event) -> None:
@@ -113,7 +117,7 @@ async def test_messages_that_a_cancelled_run_never_took_are_retracted(database_u
         await put(run, "one")
         await run.cancel()
         await run.finished()
-        rows = await house.database.hot.fetch("SELECT status FROM inputs")
+        rows = await house.database.pool.fetch("SELECT status FROM inputs")
     assert [row["status"] for row in rows] == ["retracted"]
     assert await broken_invariants(database_url) == {}
 
@@ -123,7 +127,7 @@ async def test_messages_that_a_cancelled_run_never_took_are_retracted(database_u
 
 @pytest.fixture
 def pool(database: Database) -> RawPool:
-    return database.hot
+    return database.pool
 
 
 async def queued(database: Database, run: NewRun, *texts: str) -> None:
@@ -139,13 +143,13 @@ async def test_a_checkpoint_tells_what_is_unread_and_an_end_is_refused(
     run = await running(pool)
     await queued(database, run, "one")
     step = checkpoint_of(run, "Hi")
-    assert await hot_checkpoints.checkpoint(pool, [(step, [])], NOW()) == {
-        0: Written(2, unread_inputs=1)
+    assert await batched.checkpoint(pool, [(step, [])], NOW()) == {
+        0: CheckpointWritten(2, unread_inputs=1)
     }
     end = checkpoint_of(run, "Bye", next_seq=3, state=done())
-    assert await hot_checkpoints.checkpoint(pool, [(end, [])], NOW()) == {}
+    assert await batched.checkpoint(pool, [(end, [])], NOW()) == {}
     async with database.transaction() as connection:
-        assert await checkpoints.save(connection, end, at=NOW()) == Unsettled(1, 0)
+        assert await single.save(connection, end, at=NOW()) == InputOrTasksPending(1, 0)
 
 
 async def test_who_waits_for_tasks_must_have_some_and_nothing_to_read(
@@ -157,14 +161,14 @@ async def test_who_waits_for_tasks_must_have_some_and_nothing_to_read(
 
     async def saved() -> object:
         async with database.transaction() as connection:
-            return await checkpoints.save(connection, rest, at=NOW())
+            return await single.save(connection, rest, at=NOW())
 
-    assert await saved() == Unsettled(0, 0)
+    assert await saved() == InputOrTasksPending(0, 0)
     await pool.execute("UPDATE runs SET open_tasks = 1")
     await queued(database, run, "one")
-    assert await saved() == Unsettled(1, 1)
+    assert await saved() == InputOrTasksPending(1, 1)
     await pool.execute("UPDATE runs SET unread_inputs = 0")
-    assert await saved() == Saved(0, 1)
+    assert await saved() == CheckpointSaved(0, 1)
 
 
 async def test_what_entered_by_a_commit_whose_reply_was_lost_is_not_entered_again(
@@ -195,7 +199,7 @@ async def test_a_worker_that_lost_its_run_enters_nothing(database: Database, poo
     await queued(database, run, "one")
     await die(pool, lost)
     successor = await worker(pool)
-    assert await hot_starts.claim(pool, run.tenant, run.thread_id, run.id, successor, TIMEOUT)
+    assert await claims.claim(pool, run.tenant, run.thread_id, run.id, successor, TIMEOUT)
     async with database.transaction() as connection:
         late = await inputs.enter_log(connection, run.tenant, run.thread_id, run.id, 1, 2, NOW())
     assert late is None

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
-from app.domain.inference import InferenceOptions, RetryPolicy
-from app.domain.messages import CutShort, Visibility
-from app.domain.runs import Done, RunRecord
-from app.domain.terminations import Failed
-from app.llm.scripted import Call, Fail, Gate, Say, Think, in_order, turn
-from app.runtime.answer import MAX_ARGUMENT_CHARACTERS
-from app.runtime.inference import CONTINUATIONS
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.inference.options import InferenceOptions, RetryPolicy
+from app.domain.runs.runs import Done, RunRecord
+from app.domain.runs.terminations import Failed
+from app.domain.threads.messages import TruncationReason, Visibility
+from app.llm.scripted.model import Call, Fail, Gate, Say, Think, in_order, turn
+from app.runtime.inference.infer import CONTINUATIONS
+from app.runtime.inference.streamed_answer import MAX_ARGUMENT_CHARACTERS
 from app.runtime.plugins import HookView, OverrideInference, Phase, Plugin, Request
 from app.runtime.ports import ModelRequest, StopReason
 from tests.support.house import (
@@ -191,7 +191,7 @@ async def test_an_exhausted_recovery_fails_the_run_and_keeps_what_was_said(
     assert ended_with(record) == "stream_interrupted"
     assert len(script.requests) == 4
     assert texts_of(log)[1:] == [("assistant", "0 1 2 ")]
-    assert log[1].message.cut_short is CutShort.FAILED
+    assert log[1].message.cut_short is TruncationReason.FAILED
 
 
 async def test_a_permanent_failure_in_mid_stream_is_not_mended(database_url: str) -> None:
@@ -201,7 +201,7 @@ async def test_a_permanent_failure_in_mid_stream_is_not_mended(database_url: str
         await run.finished()
         record, log = await run.now(), await run.log()
     assert ended_with(record) == "content_filtered"
-    assert (log[1].message.text, log[1].message.cut_short) == ("so", CutShort.FAILED)
+    assert (log[1].message.text, log[1].message.cut_short) == ("so", TruncationReason.FAILED)
     assert len(script.requests) == 1
 
 
@@ -382,7 +382,11 @@ async def test_cancelled_text_is_kept_and_marked(database_url: str) -> None:
         following = await house.start(thread_id=run.thread_id)
         await following.finished()
     kept = log[1].message
-    assert (kept.text, kept.cut_short, kept.run_id) == ("so far", CutShort.CANCELLED, run.id)
+    assert (kept.text, kept.cut_short, kept.run_id) == (
+        "so far",
+        TruncationReason.CANCELLED,
+        run.id,
+    )
     assert after_the_user(script.requests[1])[0] == ("assistant", "so far")
 
 
@@ -451,7 +455,7 @@ async def test_overrides_hold_after_a_takeover_and_a_resume(database_url: str) -
             resumed = house.same(run)
             await resumed.finished()
             [ticket] = await resumed.tickets()
-            await resumed.decide(ticket.ticket_id, "approve")
+            await resumed.decide(ticket.name, "approve")
             await resumed.finished(2)
     assert [request.options for request in script.requests] == [big, big]
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from app.domain.json_values import JsonObject
-from app.domain.messages import MessageRange
-from app.domain.runs import MessageInput
-from app.llm.scripted import in_order, turn
+from app.domain.runs.runs import MessageInput
+from app.domain.threads.messages import MessageRange
+from app.llm.scripted.model import in_order, turn
 from tests.support.echo_backend import Echo
 from tests.support.house import Run, an_agent, replica
 from tests.support.invariants import broken_invariants
@@ -22,7 +22,7 @@ WHERE id = $1
 
 
 async def _forget_input(run: Run, request: JsonObject) -> None:
-    await run.replica.database.hot.execute(_FORGET, run.id, json.dumps(request))
+    await run.replica.database.pool.execute(_FORGET, run.id, json.dumps(request))
     assert (await run.now()).input is None
 
 
@@ -79,6 +79,6 @@ async def test_the_input_of_a_remote_run_is_inferred_too(database_url: str) -> N
         record = await run.now()
         await _forget_input(run, record.request)
         [ticket] = await run.tickets()
-        await run.decide(ticket.ticket_id, "respond", result="the red one")
+        await run.decide(ticket.name, "respond", result="the red one")
         await run.finished(2)
         assert (await run.now()).input == record.input

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from app.control.expire import look_at_the_clock
-from app.control.explain import Why, explain
-from app.domain.agents import ToolExecution
+from app.commands.tickets.expire import expire_due
+from app.domain.agents.specs import ToolExecution
 from app.domain.errors import Conflict, Forbidden, Invalid
-from app.domain.limit_tickets import ASKED_ABOUT
-from app.domain.limits import OnLimit, limits_of, limits_to_json, used_by
-from app.domain.runs import Done, RunStatus
-from app.domain.terminations import NaturalEnd, Stopped, Termination
-from app.domain.ticket_terms import ApproverRule, OnExpiry
-from app.domain.tickets import Ticket, TicketKind, TicketStatus
-from app.domain.tool_calls import INTERRUPTED
-from app.llm.scripted import Gate, InOrder, in_order, turn
+from app.domain.runs.limits import OnLimit, limits_of, limits_to_json, used_by
+from app.domain.runs.runs import Done, RunStatus
+from app.domain.runs.terminations import NaturalEnd, Stopped, Termination
+from app.domain.tickets.limit_tickets import LIMIT_TOOL_NAME
+from app.domain.tickets.terms import ApproverRule, OnExpiry
+from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
+from app.domain.tools.tool_calls import INTERRUPTED
+from app.llm.scripted.model import Gate, ScriptInOrder, in_order, turn
+from app.queries.explain import ReasonCode, explain
 from tests.support.conditions import eventually
 from tests.support.house import (
     ANN,
@@ -36,7 +36,7 @@ BOTH_WAYS = pytest.mark.parametrize("mode", list(ToolExecution))
 ASK: Any = {"on_limit": OnLimit.ASK}
 
 
-def rounds(probe: Probe, *texts: str) -> InOrder:
+def rounds(probe: Probe, *texts: str) -> ScriptInOrder:
     return in_order(
         *(turn(probe.call(f"c{n}", text)) for n, text in enumerate(texts)), turn("done")
     )
@@ -144,7 +144,7 @@ async def test_a_run_at_its_limit_waits_and_goes_on_once_that_is_raised(database
         assert said[-1]["waiting"]["message"] == "limit_reached"
         assert (await run.now()).status is RunStatus.WAITING
         ticket = await only_open(run)
-        assert (ticket.kind, ticket.ticket_id, ticket.call_id) == (
+        assert (ticket.kind, ticket.name, ticket.call_id) == (
             TicketKind.LIMIT,
             "limit_steps",
             None,
@@ -204,11 +204,11 @@ async def test_calls_over_the_limit_wait_and_run_once_it_is_raised(
         assert outcomes == ["succeeded", "suspended", "suspended", "suspended"]
         assert len(of_type(said, "ticket_opened")) == 1
         ticket = await only_open(run)
-        assert ticket.ticket_id == "limit_tool_calls"
+        assert ticket.name == "limit_tool_calls"
         await run.decide("limit_tool_calls", "respond", result={"raise_by": 2})
         said = await run.finished(2)
         assert len(probe.handed) == 3
-        assert (await only_open(run)).ticket_id == "limit_tool_calls:2"
+        assert (await only_open(run)).name == "limit_tool_calls:2"
         await run.decide("limit_tool_calls:2", "approve")
         await run.finished(3)
         assert await termination(run) == NaturalEnd()
@@ -245,10 +245,10 @@ async def test_while_a_limit_is_asked_about_other_answers_wait(database_url: str
         run = await house.start(limits={"tool_calls": 1}, **ASK)
         await run.finished()
         await run.decide("perm_c1", "approve")
-        found = await explain(house.desk, ANN, run.id)
+        found = await explain(house.ctx, ANN, run.id)
         assert [reason.code for reason in found.reasons] == [
-            Why.LIMIT_REACHED,
-            Why.WAITING_FOR_TICKETS,
+            ReasonCode.LIMIT_REACHED,
+            ReasonCode.WAITING_FOR_TICKETS,
         ]
         assert (await run.now()).status is RunStatus.WAITING
         await run.decide("limit_tool_calls", "edit", arguments={"raise_by": 2})
@@ -264,7 +264,7 @@ async def test_what_is_under_way_when_time_is_up_may_come_to_its_end(database_ur
     probe = Probe(held=True)
     async with replica(database_url, an_agent(probe.tool), rounds(probe, "a")) as house:
         run = await house.start(limits={"wall_seconds": 1.5}, **ASK)
-        await eventually(lambda: house.database.hot.fetchval(_TIME_IS_UP, run.id))
+        await eventually(lambda: house.database.pool.fetchval(_TIME_IS_UP, run.id))
         probe.open.set()
         said = await run.finished()
         assert said[-1]["waiting"]["ticket_ids"] == ["limit_wall_seconds"]
@@ -357,13 +357,13 @@ async def test_what_is_granted_must_be_an_amount(database_url: str) -> None:
             with pytest.raises(Invalid) as refused:
                 await run.decide("limit_steps", action, **given)
             assert refused.value.code == code
-        assert (await only_open(run)).ticket_id == "limit_steps"
+        assert (await only_open(run)).name == "limit_steps"
 
 
 async def test_approvers_of_limits_are_kept_to(database_url: str) -> None:
     probe = Probe()
     rule = ApproverRule(not_starter=True)
-    agent = an_agent(probe.tool, approvers={ASKED_ABOUT: rule})
+    agent = an_agent(probe.tool, approvers={LIMIT_TOOL_NAME: rule})
     async with replica(database_url, agent, rounds(probe, "a", "b")) as house:
         run = await house.start(limits={"steps": 1}, **ASK)
         await run.finished()
@@ -378,8 +378,8 @@ async def test_a_limit_that_nobody_answers_about_in_time_ends_the_run(database_u
     async with replica(database_url, agent, rounds(probe, "a", "b")) as house:
         run = await house.start(limits={"steps": 1}, **ASK)
         await run.finished()
-        await house.database.hot.execute("UPDATE tickets SET expires_at = now()")
-        await look_at_the_clock(house.desk, 10)
+        await house.database.pool.execute("UPDATE tickets SET expires_at = now()")
+        await expire_due(house.ctx, 10)
         await run.finished(2)
         assert await termination(run) == Stopped(
             "limit_steps", "1 of 1 steps were used, and nobody answered in time"
@@ -428,7 +428,7 @@ async def test_time_that_a_lost_worker_has_spent_is_counted(database_url: str) -
         run = await house.start(limits={"wall_seconds": 600})
         await run.until("step_start")
         # A killed worker was last heard of a day ago; eleven minutes before that it began.
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE runs SET updated_at = updated_at - interval '1 day 11 minutes' WHERE id = $1",
             run.id,
         )
@@ -445,7 +445,7 @@ async def test_time_before_a_hand_over_is_counted(database_url: str) -> None:
     async with replica(database_url, an_agent(), in_order(turn(gate, "lost"))) as house:
         run = await house.start(limits={"wall_seconds": 600})
         await run.until("step_start")
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE runs SET updated_at = updated_at - interval '11 minutes' WHERE id = $1", run.id
         )
         await house.take_nothing_new()

@@ -8,9 +8,9 @@ import pytest
 
 from app.domain.errors import DatabaseUnusable
 from app.storage import migrations
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import Database
-from app.storage.database_urls import asyncpg_dsn
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import Database
+from app.storage.postgres.urls import asyncpg_dsn
 from tests.support.databases import Databases
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +54,7 @@ async def refused_by_require_usable(url: str) -> str:
     database = await Database.open(url, DatabaseOptions())
     try:
         with pytest.raises(DatabaseUnusable) as refused:
-            await migrations.require_usable(database.hot)
+            await migrations.require_usable(database.pool)
     finally:
         await database.close()
     return str(refused.value)
@@ -89,7 +89,7 @@ async def test_migrating_again_changes_nothing(database_url: str) -> None:
 
 
 async def test_a_migrated_database_is_usable(database: Database) -> None:
-    await migrations.require_usable(database.hot)
+    await migrations.require_usable(database.pool)
 
 
 async def test_an_empty_database_is_refused_with_the_remedy(empty_url: str) -> None:
@@ -107,7 +107,7 @@ async def test_a_half_migrated_database_is_refused(empty_url: str) -> None:
 async def test_a_database_of_a_newer_version_is_refused(
     database_url: str, database: Database
 ) -> None:
-    await database.hot.execute("UPDATE alembic_version SET version_num = '9999'")
+    await database.pool.execute("UPDATE alembic_version SET version_num = '9999'")
     said = await refused_by_require_usable(database_url)
     assert "newer version (revision 9999)" in said
 

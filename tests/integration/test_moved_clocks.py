@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from app.clock import SystemClock
-from app.domain.events import StepEnd, TextDelta
-from app.storage import messages
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import Database
+from app.domain.events.run_events import StepEnd, TextDelta
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import Database
+from app.storage.threads import messages
 from tests.support.forwarders import forwarding
 from tests.support.stored_runs import checkpoint_of, done, logged_seqs, running
 from tests.support.voices import PATIENCE, writing
@@ -38,15 +38,15 @@ async def test_what_is_lost_on_its_way_is_said_again_whatever_the_clock_shows(
     async with forwarding(database_url) as way:
         database = await Database.open(way.url, DatabaseOptions(pool_size=2, hot_pool_size=2))
         try:
-            run = await running(database.hot)
+            run = await running(database.pool)
             async with writing(database, clock) as voices:
                 ears = voices.listen(run)
                 journal, _ = voices.of(run)
-                journal.say(TextDelta("it arrives"), 1)
+                journal.emit(TextDelta("it arrives"), 1)
                 await ears.next(PATIENCE)
                 clock.move(by)
                 way.lose(b"it is lost")
-                journal.say(TextDelta("it is lost"), 2)
+                journal.emit(TextDelta("it is lost"), 2)
                 await ears.next(PATIENCE)
                 clock.move(by)
                 way.lose(b"so is this")
@@ -54,9 +54,9 @@ async def test_what_is_lost_on_its_way_is_said_again_whatever_the_clock_shows(
                     checkpoint_of(run, "so is this", state=done(), said=[StepEnd()])
                 )
             assert way.cuts == 2
-            assert await logged_seqs(database.hot, run) == [1, 2, 3, 4]
-            log = await messages.history(database.hot, run.tenant, run.thread_id)
+            assert await logged_seqs(database.pool, run) == [1, 2, 3, 4]
+            log = await messages.history(database.pool, run.tenant, run.thread_id)
             assert [entry.message.text for entry in log] == ["Hello", "so is this"]
-            assert await database.hot.fetchval("SELECT status FROM runs") == "done"
+            assert await database.pool.fetchval("SELECT status FROM runs") == "done"
         finally:
             await database.close()

@@ -11,17 +11,17 @@ import pytest
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from app.dispatch.bench import ClaimedRun
-from app.domain.errors import DatabaseAway
+from app.domain.errors import DatabaseUnavailable
 from app.domain.ids import CallId
-from app.domain.runs import RunStatus
-from app.events.backlog import MOST_WAITING
-from app.llm.scripted import Call, Gate, in_order, turn
+from app.domain.runs.runs import RunStatus
+from app.events.unsaved_bytes import MAX_UNSAVED_BYTES
+from app.llm.scripted.model import Call, Gate, in_order, turn
 from app.runtime.ports import Tool, ToolContext
-from app.storage import hot_starts
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import Database
-from app.tools.functions import tool
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import Database
+from app.storage.runs import claims
+from app.tools.functions.decorator import tool
+from app.workers.execution_context import ClaimedRun
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding
 from tests.support.house import PATIENCE, an_agent, of_type, replica, texts_of
@@ -135,7 +135,7 @@ async def test_a_tool_that_shows_much_meanwhile_waits(
             shown = chatty.shown * len(PIECE)
         await way.open()
         said = await run.finished()
-    assert shown < 3 * MOST_WAITING, "one flush under way, and as much again behind it"
+    assert shown < 3 * MAX_UNSAVED_BYTES, "one flush under way, and as much again behind it"
     output = "".join(one["delta"] for one in of_type(said, "tool_call_stream_delta"))
     assert output == PIECES * PIECE
 
@@ -144,15 +144,17 @@ async def test_a_run_that_could_not_be_loaded_is_let_go_and_no_loss(way: Forward
     async with replica(way.url, an_agent(), in_order(turn("Hello")), slots=1) as house:
         assert house.worker.reserve()
         run = await house.start(here=False)
-        claimed = await hot_starts.claim(
-            house.database.hot, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE
+        claimed = await claims.claim(
+            house.database.pool, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE
         )
         assert claimed is not None
         with capture_logs() as logs:
             await way.block()
             house.worker.launch(
                 ClaimedRun(
-                    record=claimed.record, next_seq=claimed.next_message_seq, was=claimed.was
+                    record=claimed.record,
+                    next_seq=claimed.next_message_seq,
+                    previous_state=claimed.previous_state,
                 )
             )
             await logged(logs, "run_not_released")
@@ -167,15 +169,17 @@ async def test_a_process_that_ends_does_not_wait_for_it(way: Forwarder) -> None:
     async with replica(way.url, an_agent(), in_order(turn("Hello")), slots=1) as house:
         assert house.worker.reserve()
         run = await house.start(here=False)
-        claimed = await hot_starts.claim(
-            house.database.hot, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE
+        claimed = await claims.claim(
+            house.database.pool, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE
         )
         assert claimed is not None
         with capture_logs() as logs:
             await way.block()
             house.worker.launch(
                 ClaimedRun(
-                    record=claimed.record, next_seq=claimed.next_message_seq, was=claimed.was
+                    record=claimed.record,
+                    next_seq=claimed.next_message_seq,
+                    previous_state=claimed.previous_state,
                 )
             )
             await logged(logs, "run_not_released")
@@ -190,7 +194,7 @@ async def test_a_worker_that_has_left_the_list_does_not_come_back(database_url: 
                 group.create_task(house.liveness.beat())
             group.create_task(house.liveness.stop())
         await house.liveness.beat()
-        assert await house.database.hot.fetchval("SELECT count(*) FROM workers") == 0
+        assert await house.database.pool.fetchval("SELECT count(*) FROM workers") == 0
 
 
 async def _lock_the_worker(url: str) -> None:
@@ -221,8 +225,8 @@ async def test_whoever_stands_still_in_a_transaction_loses_its_locks(
     """A frozen process must not keep others from its rows; when it goes on, that is an outage to it."""
     database = await Database.open(database_url, DatabaseOptions(idle_timeout=0.2))
     try:
-        await worker(database.hot)
-        with pytest.raises(DatabaseAway):
+        await worker(database.pool)
+        with pytest.raises(DatabaseUnavailable):
             await _stand_still_in_a_transaction(database, database_url, frozen=frozen)
     finally:
         await database.close()

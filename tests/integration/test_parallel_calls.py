@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from app.agents.catalog import Catalog
-from app.domain.agents import ToolExecution
+from app.domain.agents.specs import ToolExecution
 from app.domain.json_values import Json
-from app.domain.runs import Done
-from app.domain.terminations import Cancelled
-from app.domain.tickets import TicketKind
-from app.domain.tool_calls import INTERRUPTED, ToolDescriptor, ToolResult
-from app.llm.scripted import in_order, turn
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Cancelled
+from app.domain.tickets.tickets import TicketKind
+from app.domain.tools.tool_calls import INTERRUPTED, ToolDescriptor, ToolResult
+from app.llm.scripted.model import in_order, turn
 from app.runtime.plugins import Phase, Plugin
 from app.runtime.ports import Tool, ToolContext
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 from tests.support.conditions import eventually
 from tests.support.hooks import Hooks, nothing
 from tests.support.house import Run, an_agent, of_type, replica, texts_of, types_of

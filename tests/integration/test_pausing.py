@@ -5,18 +5,18 @@ import asyncio
 import pytest
 
 from app.clock import new_id
-from app.control.explain import Why, explain
-from app.control.inputs import InputMode, InputRequest, ToRun, send
-from app.control.pause import unpause
+from app.commands.inputs.send import InputMode, InputRequest, ToRun, send_input
+from app.commands.runs.pause import unpause
 from app.domain.errors import Conflict
 from app.domain.ids import MessageId
-from app.domain.messages import Message, Role, Text
-from app.domain.runs import Created, Done, Waiting, WaitingReason
-from app.domain.terminations import Cancelled, NaturalEnd
-from app.domain.tickets import TicketStatus
-from app.llm.scripted import Gate, in_order, turn
+from app.domain.runs.runs import Created, Done, Waiting, WaitingReason
+from app.domain.runs.terminations import Cancelled, NaturalEnd
+from app.domain.threads.messages import Message, Role, Text
+from app.domain.tickets.tickets import TicketStatus
+from app.llm.scripted.model import Gate, in_order, turn
+from app.queries.explain import ReasonCode, explain
 from app.runtime.plugins import Pause, Phase, Request
-from app.storage.runs import RunKey
+from app.storage.runs.runs import RunKey
 from tests.support.conditions import eventually
 from tests.support.event_order import check_run
 from tests.support.hooks import Hooks
@@ -36,7 +36,7 @@ async def reached(gate: Gate) -> None:
 async def steer(run: Run, text: str, mode: InputMode = InputMode.STEER) -> None:
     message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text(text),))
     request = InputRequest(messages=(message,), mode=mode)
-    await send(run.replica.desk, ANN, ToRun(run.id), request, deliver=True)
+    await send_input(run.replica.ctx, ANN, ToRun(run.id), request, deliver=True)
 
 
 async def is_not_claimed(run: Run) -> bool:
@@ -46,13 +46,13 @@ async def is_not_claimed(run: Run) -> bool:
     assert await house.worker.reserve_within(5)
     key = RunKey(before.tenant, before.thread_id, before.id, before.attempt)
     claimed = await house.worker.claim_and_launch(key, None)
-    await house.sweeper.sweep()
+    await house.sweeper.run_once()
     after = await run.now()
     return not claimed and (after.attempt, after.status) == (before.attempt, before.status)
 
 
-async def reasons(run: Run) -> list[Why]:
-    return [reason.code for reason in (await explain(run.replica.desk, ANN, run.id)).reasons]
+async def reasons(run: Run) -> list[ReasonCode]:
+    return [reason.code for reason in (await explain(run.replica.ctx, ANN, run.id)).reasons]
 
 
 async def paused_run(house: Replica, probe: Probe) -> Run:
@@ -80,7 +80,7 @@ async def test_a_run_suspends_at_its_next_step_border_and_resumes_there(database
         assert (waiting.pause.requested_by, waiting.pause.reason) == ("ann", "look first")
         assert (waiting.steps, waiting.is_paused, len(script.requests)) == (1, True, 1)
         assert not house.worker.executing
-        assert await reasons(run) == [Why.PAUSED]
+        assert await reasons(run) == [ReasonCode.PAUSED]
         assert await is_not_claimed(run)
         resumed = await run.resume()
         assert resumed.run.pause is None
@@ -193,11 +193,11 @@ async def test_a_decision_for_a_paused_run_takes_effect_after_the_resume(databas
         await run.finished()
         assert (await run.pause("hold it")).is_settled
         assert (await run.now()).state == Waiting(WaitingReason.TOOL_PERMISSION, "suspended")
-        assert await reasons(run) == [Why.WAITING_FOR_TICKETS, Why.PAUSED]
+        assert await reasons(run) == [ReasonCode.WAITING_FOR_TICKETS, ReasonCode.PAUSED]
         await run.decide("c1", "approve")
         assert [ticket.status for ticket in await run.tickets()] == [TicketStatus.DECIDED]
         assert await is_not_claimed(run)
-        assert await reasons(run) == [Why.PAUSED]
+        assert await reasons(run) == [ReasonCode.PAUSED]
         assert not probe.handed
         await run.resume()
         said = await run.ended()
@@ -262,7 +262,7 @@ async def test_a_run_that_is_paused_before_it_begins_isnt_started(database_url: 
         assert (await run.pause()).is_settled
         house.worker.free()
         assert await is_not_claimed(run)
-        assert await reasons(run) == [Why.PAUSED]
+        assert await reasons(run) == [ReasonCode.PAUSED]
         await run.resume()
         said = await run.ended()
     assert len(of_type(said, "run_finish")) == 1
@@ -284,7 +284,7 @@ async def test_a_paused_run_in_the_queue_keeps_its_place_and_others_wait_behind_
         assert (await second.now()).state == Created(admitted=True)
         assert (await third.now()).state == Created(admitted=False)
         assert await is_not_claimed(second)
-        assert await reasons(third) == [Why.QUEUED_BEHIND_RUN, Why.THREAD_WAITING]
+        assert await reasons(third) == [ReasonCode.QUEUED_BEHIND_RUN, ReasonCode.THREAD_WAITING]
         await second.resume()
         await third.ended()
         texts = [text for role, text in texts_of(await first.log()) if role == "assistant"]
@@ -359,7 +359,7 @@ async def test_a_resume_whose_claim_is_lost_is_found_by_the_sweeper(database_url
     script = in_order(turn(probe.call("c1")), turn("Done."))
     async with replica(database_url, an_agent(probe.tool), script) as house:
         run = await paused_run(house, probe)
-        await unpause(house.desk, ANN, run.id, deliver=False)
+        await unpause(house.ctx, ANN, run.id, deliver=False)
         await run.until("run_finish", 2)
         assert isinstance((await run.now()).state, Done)
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from app.control import rules
-from app.control.answers import DecisionRequest
-from app.domain.decisions import Action, Answer
+from app.commands.tickets import rules
+from app.commands.tickets.decision_types import DecisionRequest
 from app.domain.errors import Invalid, NotFound
 from app.domain.ids import AgentId, CallId, RuleId
-from app.domain.remembered_rules import Match, Remember, RememberedRule, RuleScope
-from app.domain.ticket_terms import ApproverRule
-from app.llm.scripted import Call, in_order, turn
+from app.domain.rules.remembered import Match, Remember, RememberedRule, RuleScope
+from app.domain.tickets.decisions import Action, DecisionAnswer
+from app.domain.tickets.terms import ApproverRule
+from app.llm.scripted.model import Call, in_order, turn
 from tests.support.house import ANN, Replica, Run, an_agent, of_type, replica
 from tests.support.probes import Probe
 
@@ -36,7 +36,7 @@ def remembering(
 ) -> DecisionRequest:
     return DecisionRequest(
         ticket=ticket,
-        answer=Answer(action=Action(action), reason="once and for all"),
+        answer=DecisionAnswer(action=Action(action), reason="once and for all"),
         decision_id=None,
         args_digest=None,
         remember=Remember(scope, match),
@@ -53,8 +53,8 @@ async def results(run: Run) -> dict[str, str]:
 
 
 async def active(house: Replica, *, with_revoked: bool = False) -> list[RememberedRule]:
-    found = await rules.page(
-        house.desk,
+    found = await rules.list_rules(
+        house.ctx,
         ANN,
         scope=None,
         scope_id=None,
@@ -140,7 +140,7 @@ async def test_an_approval_is_remembered_as_far_as_was_said(
         assert (made.scope, made.created_by, made.ticket) == (
             scope,
             "ann",
-            decided.results[0].ticket.key,
+            decided.results[0].ticket.id,
         )
         assert decided.results[0].rule == made
 
@@ -198,7 +198,7 @@ async def test_a_call_that_a_person_has_approved_runs_whatever_is_remembered(
         await run.finished()
         approve = DecisionRequest(
             ticket="perm_c2",
-            answer=Answer(action=Action.APPROVE),
+            answer=DecisionAnswer(action=Action.APPROVE),
             decision_id=None,
             args_digest=None,
         )
@@ -236,15 +236,15 @@ async def test_a_revoked_rule_counts_no_more(database_url: str) -> None:
         said = await (await house.start()).finished()
         assert said[-1]["termination"] == {"type": "natural_end"}
         [made] = await active(house)
-        await rules.revoke(house.desk, ANN, made.id)
-        await rules.revoke(house.desk, ANN, made.id)
+        await rules.revoke_rule(house.ctx, ANN, made.id)
+        await rules.revoke_rule(house.ctx, ANN, made.id)
         assert await active(house) == []
         [kept] = await active(house, with_revoked=True)
         assert (kept.revoked_by, kept.id) == ("ann", made.id)
         said = await (await house.start()).finished()
         assert said[-1]["termination"] == {"type": "suspended"}
         with pytest.raises(NotFound):
-            await rules.revoke(house.desk, ANN, RuleId(run.id))
+            await rules.revoke_rule(house.ctx, ANN, RuleId(run.id))
 
 
 async def test_a_rule_is_about_the_agent_that_asked(database_url: str) -> None:
@@ -258,7 +258,7 @@ async def test_a_rule_is_about_the_agent_that_asked(database_url: str) -> None:
         await run.finished(2)
         [made] = await active(house)
         assert made.agent_id == AgentId("tester")
-        await house.database.hot.execute("UPDATE rules SET agent_id = 'another'")
+        await house.database.pool.execute("UPDATE rules SET agent_id = 'another'")
         said = await (await house.start("more", thread_id=run.thread_id)).finished()
         assert said[-1]["termination"] == {"type": "suspended"}
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from app.domain.ids import ThreadId
-from app.domain.runs import Done
-from app.domain.terminations import BehaviorRequested, Failed, Stopped
-from app.llm.scripted import in_order, turn
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import BehaviorRequested, Failed, Stopped
+from app.llm.scripted.model import in_order, turn
 from app.runtime.plugins import Block, HookView, Phase, Plugin, Request, Stop
 from app.runtime.state import Change, StateKey, StateScope
 from tests.support.hooks import watching

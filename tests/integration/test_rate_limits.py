@@ -9,23 +9,24 @@ import pytest
 from prometheus_client import REGISTRY
 
 from app.clock import new_id
-from app.control.explain import Why, explain
-from app.control.inputs import InputMode, InputRequest, ToRun, send
-from app.control.reading import snapshot
+from app.commands.inputs.send import InputMode, InputRequest, ToRun, send_input
 from app.domain.errors import Conflict
-from app.domain.failures import FailureKind, failed
 from app.domain.ids import MessageId
-from app.domain.inference import RetryPolicy
-from app.domain.limits import used_by
-from app.domain.messages import CutShort, Message, Role, Text
-from app.domain.rate_limits import RateLimitPolicy, partial_answer_of, waits_of
-from app.domain.runs import Done, RunRecord, RunStatus, Waiting, WaitingReason
-from app.domain.terminations import Cancelled, Failed
-from app.llm.guarded import Breakers
-from app.llm.scripted import Fail, Gate, Say, Script, ScriptedModel, in_order, turn
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.inference.options import RetryPolicy
+from app.domain.runs.limits import used_by
+from app.domain.runs.rate_limits import RateLimitPolicy, partial_answer_of, waits_of
+from app.domain.runs.runs import Done, RunRecord, RunStatus, Waiting, WaitingReason
+from app.domain.runs.terminations import Cancelled, Failed
+from app.domain.threads.messages import Message, Role, Text, TruncationReason
+from app.llm.scripted.model import Fail, Gate, Say, Script, ScriptedModel, in_order, turn
+from app.llm.with_breaker import Breakers
+from app.queries.explain import ReasonCode, explain
+from app.queries.records import read_snapshot
 from app.runtime.plugins import HookView, Phase, Plugin, Request, SuspendRun
-from app.storage import deliveries, hot_starts, runs
-from app.storage.runs import RunKey
+from app.storage.queue import deliveries
+from app.storage.runs import claims, runs
+from app.storage.runs.runs import RunKey
 from tests.integration.test_compaction import LONG, NOW, Model, agent, long_thread
 from tests.support.conditions import eventually
 from tests.support.house import (
@@ -70,7 +71,7 @@ async def due_at(run: Run) -> datetime | None:
 
 async def its_time_comes(run: Run, *, delivery: bool = True) -> None:
     """As if the wait were over: the moment is moved, for the record and, if it isn't lost, the delivery."""
-    pool = run.replica.database.hot
+    pool = run.replica.database.pool
     await pool.execute(
         "UPDATE runs SET waiting_until = now() - interval '1 second' WHERE id = $1", run.id
     )
@@ -175,13 +176,13 @@ async def test_no_delivery_wakes_a_run_before_its_time(database_url: str) -> Non
         run = await house.start()
         await run.finished()
         record = await run.now()
-        claimed = await hot_starts.claim(
-            house.database.hot, record.tenant, record.thread_id, record.id, house.me, PATIENCE
+        claimed = await claims.claim(
+            house.database.pool, record.tenant, record.thread_id, record.id, house.me, PATIENCE
         )
         assert claimed is None
         async with house.database.transaction() as connection:
             assert await runs.past_rate_limit(connection, grace=0, limit=10) == []
-            assert await runs.unheard(connection, grace=0, limit=10) == []
+            assert await runs.with_unnoticed_decision(connection, grace=0, limit=10) == []
 
 
 async def test_the_run_has_an_end_when_it_would_wait_longer_than_it_may(database_url: str) -> None:
@@ -290,7 +291,7 @@ async def test_text_that_was_said_is_kept_and_completed(database_url: str) -> No
     async with replica(database_url, an_agent(), script, rate_limits=SOON) as house:
         run = await house.start()
         await run.finished()
-        assert (await snapshot(house.desk, ANN, run.id)).open_parts.text == "Once upon "
+        assert (await read_snapshot(house.ctx, ANN, run.id)).open_parts.text == "Once upon "
         said = await run.finished(2)
         record, log = await run.now(), await run.log()
     assert "stream_reset" not in types_of(said)
@@ -333,12 +334,12 @@ async def test_text_is_kept_by_an_end_during_the_wait(database_url: str, ends: s
     async with replica(database_url, an_agent(), script) as house:
         run = await house.start(limits={"tokens": 1} if ends == "out of its limit" else None)
         await run.finished()
-        await house.database.hot.execute("UPDATE runs SET output_tokens = 5 WHERE id = $1", run.id)
+        await house.database.pool.execute("UPDATE runs SET output_tokens = 5 WHERE id = $1", run.id)
         if ends == "cancelled":
             assert (await run.cancel("enough")).is_settled
         else:
             if ends == "cancelled at its claim":
-                await house.database.hot.execute(
+                await house.database.pool.execute(
                     "UPDATE runs SET cancel_requested_at = now() WHERE id = $1", run.id
                 )
             await its_time_comes(run)
@@ -347,7 +348,7 @@ async def test_text_is_kept_by_an_end_during_the_wait(database_url: str, ends: s
     assert isinstance(record.state, Done)
     assert record.state.final_output == said[-1]["result"]["response"] == "Once upon "
     assert texts_of(log) == [("user", "go"), ("assistant", "Once upon ")]
-    stopped = CutShort.STOPPED if ends == "out of its limit" else CutShort.CANCELLED
+    stopped = TruncationReason.STOPPED if ends == "out of its limit" else TruncationReason.CANCELLED
     assert log[-1].message.cut_short is stopped
     assert log[-1].message.run_id == run.id
     assert record.output.range is not None
@@ -374,7 +375,7 @@ async def test_a_cancel_that_meets_the_suspension_is_not_slept_over(database_url
         run = await house.start()
         await run.finished()
         record = await run.now()
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE runs SET cancel_requested_at = now() WHERE id = $1", run.id
         )
         async with house.database.transaction() as connection:
@@ -406,7 +407,7 @@ async def test_a_message_is_read_at_the_resume_and_wakes_nothing_before(
         run = await house.start()
         await run.finished()
         due = await due_at(run)
-        await send(house.desk, ANN, ToRun(run.id), steering("by the way"), deliver=True)
+        await send_input(house.ctx, ANN, ToRun(run.id), steering("by the way"), deliver=True)
         assert (await run.now()).status is RunStatus.WAITING
         assert await due_at(run) == due
         await its_time_comes(run)
@@ -422,7 +423,7 @@ async def test_a_message_does_not_stand_for_the_time(database_url: str) -> None:
         await run.finished()
         request = steering("go on", InputMode.RESUME_OPEN_RUN)
         with pytest.raises(Conflict) as caught:
-            await send(house.desk, ANN, ToRun(run.id), request, deliver=True)
+            await send_input(house.ctx, ANN, ToRun(run.id), request, deliver=True)
         assert caught.value.code == "run_not_waiting"
         assert (await run.now()).unread_inputs == 0
 
@@ -432,8 +433,11 @@ async def test_a_run_in_line_is_told_that_time_will_free_its_thread(database_url
         run = await house.start()
         said = await run.finished()
         behind = await house.start(thread_id=run.thread_id)
-        reasons = (await explain(house.desk, ANN, behind.id)).reasons
-    assert [reason.code for reason in reasons] == [Why.QUEUED_BEHIND_RUN, Why.THREAD_WAITING]
+        reasons = (await explain(house.ctx, ANN, behind.id)).reasons
+    assert [reason.code for reason in reasons] == [
+        ReasonCode.QUEUED_BEHIND_RUN,
+        ReasonCode.THREAD_WAITING,
+    ]
     assert said[-1]["waiting"]["until"] in reasons[1].text
     assert "ticket" not in reasons[1].text
 
@@ -456,9 +460,9 @@ async def test_explain_names_the_model_and_the_time(database_url: str) -> None:
     async with replica(database_url, an_agent(), in_order(turn(limited(600)))) as house:
         run = await house.start()
         said = await run.finished()
-        found = await explain(house.desk, ANN, run.id)
+        found = await explain(house.ctx, ANN, run.id)
         [reason] = found.reasons
-        assert reason.code is Why.RATE_LIMITED
+        assert reason.code is ReasonCode.RATE_LIMITED
         assert "model scripted" in reason.text
         assert said[-1]["waiting"]["until"] in reason.text
         assert found.next_attempt_at == waiting(await run.now()).until
@@ -532,4 +536,4 @@ async def test_the_database_keeps_a_moment_for_this_reason_and_no_other(database
         await run.finished()
         for broken in ("waiting_until = NULL", "waiting_reason = 'user_input'"):
             with pytest.raises(asyncpg.CheckViolationError):
-                await house.database.hot.execute(f"UPDATE runs SET {broken} WHERE id = $1", run.id)
+                await house.database.pool.execute(f"UPDATE runs SET {broken} WHERE id = $1", run.id)

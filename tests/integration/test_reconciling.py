@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.control.tasks import task_page
-from app.domain.agents import ToolExecution
-from app.domain.reconciliation import DidNotHappen, DontKnow, Happened
-from app.domain.tasks import OUTCOME_UNKNOWN, Task, TaskStatus
-from app.domain.tickets import TicketKind
-from app.llm.scripted import in_order, turn
+from app.commands.followups.background_tasks import list_tasks
+from app.domain.agents.specs import ToolExecution
+from app.domain.children.background_tasks import OUTCOME_UNKNOWN, Task, TaskStatus
+from app.domain.tickets.tickets import TicketKind
+from app.domain.tools.reconciliation import DidNotHappen, DontKnow, Happened
+from app.llm.scripted.model import in_order, turn
 from tests.support.conditions import eventually
 from tests.support.house import ANN, Event, Run, an_agent, of_type, replica, texts_of
 from tests.support.probes import Probe
@@ -172,7 +172,7 @@ async def test_a_task_is_asked_like_a_call(
     async with replica(database_url, agent, in_order(turn("Done."))) as second:
 
         async def ended() -> Task | None:
-            [task] = await task_page(second.desk, ANN, run.id, before=None, limit=1)
+            [task] = await list_tasks(second.ctx, ANN, run.id, before=None, limit=1)
             return task if task.status.is_final else None
 
         task = await eventually(ended)

@@ -6,12 +6,12 @@ import pytest
 
 from app.agents.catalog import Catalog
 from app.api.schemas.runs import run_out
-from app.control import reading
-from app.domain.capabilities import REMOTE_STATELESS_TEXT
+from app.domain.agents.capabilities import REMOTE_STATELESS_TEXT
 from app.domain.ids import TaskId
-from app.domain.runs import Done
-from app.domain.terminations import Cancelled
-from app.llm.scripted import Call, Gate, Script, Turn, turn
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Cancelled
+from app.llm.scripted.model import Call, Gate, Script, ScriptedTurn, turn
+from app.queries import records
 from tests.support.conditions import eventually
 from tests.support.echo_backend import Echo
 from tests.support.families import Member, by_transcript, children_of, family, family_of, work_for
@@ -25,7 +25,7 @@ def boss_of(echo: Echo, member: Member) -> tuple[Catalog, Script]:
     return joined(catalog, echo.catalog), script
 
 
-def gives(prompt: str) -> Turn:
+def gives(prompt: str) -> ScriptedTurn:
     return turn(work_for("remote", prompt, id="c1"))
 
 
@@ -54,9 +54,9 @@ async def test_what_a_remote_child_asks_shows_on_its_parent_and_its_answer_goes_
         [child] = await family_of(run, 1)
         await child.finished()
         [asked] = await child.tickets()
-        shown = run_out(await reading.run(house.desk, ANN, run.id)).waiting or {}
-        assert [each["id"] for each in shown["tickets_of_children"]] == [asked.key]
-        await child.decide(asked.ticket_id, "respond", result="the red one")
+        shown = run_out(await records.read_run(house.ctx, ANN, run.id)).waiting or {}
+        assert [each["id"] for each in shown["tickets_of_children"]] == [asked.id]
+        await child.decide(asked.name, "respond", result="the red one")
         said = await run.ended()
     result = of_type(said, "tool_call_resumed")[0]["result"]["data"]
     assert result["response"] == "you answered: the red one"
@@ -67,7 +67,7 @@ async def test_a_remote_agent_at_work_in_the_background_gets_messages_as_another
 ) -> None:
     at_work = Gate()
 
-    def tell(task_id: TaskId) -> Turn:
+    def tell(task_id: TaskId) -> ScriptedTurn:
         told = {"task_id": task_id, "message": "hurry"}
         return turn(at_work, Call(tool="send_message", arguments=told))
 

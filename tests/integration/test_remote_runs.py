@@ -5,18 +5,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.backends import remote_turn
-from app.backends.remote_run import accepted_turn
-from app.domain.backends import OUTPUT_KEY
+from app.backends.remote import turn as remote_turn
+from app.backends.remote.run import accepted_turn
+from app.domain.agents.backend_results import OUTPUT_KEY
 from app.domain.errors import Invalid
-from app.domain.inference import InferenceOptions
+from app.domain.inference.options import InferenceOptions
 from app.domain.json_values import JsonObject
-from app.domain.runs import Created, Done, Waiting, WaitingReason
-from app.domain.terminations import Cancelled, Failed, NaturalEnd, Stopped, Termination
-from app.domain.tickets import TicketKind, TicketStatus
-from app.llm.scripted import in_order
-from app.storage import deliveries
-from app.storage.runs import RunKey
+from app.domain.runs.runs import Created, Done, Waiting, WaitingReason
+from app.domain.runs.terminations import Cancelled, Failed, NaturalEnd, Stopped, Termination
+from app.domain.tickets.tickets import TicketKind, TicketStatus
+from app.llm.scripted.model import in_order
+from app.storage.queue import deliveries
+from app.storage.runs.runs import RunKey
 from tests.support.conditions import eventually
 from tests.support.echo_backend import Echo
 from tests.support.house import Replica, Run, of_type, replica, texts_of, types_of
@@ -107,7 +107,7 @@ async def test_what_the_remote_waits_for_is_a_ticket_and_the_answer_its_next_tur
         assert state.reason is reason
         [ticket] = await run.tickets()
         assert ticket.kind is kind
-        await run.decide(ticket.ticket_id, "respond", result="the red one")
+        await run.decide(ticket.name, "respond", result="the red one")
         said = await run.ended()
         assert said[-1]["result"]["response"] == "you answered: the red one"
         assert echo.turns[-1].is_continuation
@@ -126,7 +126,7 @@ async def test_a_remote_that_was_answered_elsewhere_is_joined_where_it_is(
         said = await run.ended()
         [ticket] = await run.tickets()
     assert ticket.status is TicketStatus.VOID
-    assert [event["id"] for event in of_type(said, "ticket_void")] == [ticket.key]
+    assert [event["id"] for event in of_type(said, "ticket_void")] == [ticket.id]
     assert [(turn.joins, len(turn.new_messages)) for turn in echo.turns] == [(False, 1), (True, 0)]
 
 
@@ -285,4 +285,4 @@ async def test_what_a_backend_lacks_is_refused_before_anything_is_written(
         assert refused.value.code == "backend_unsupported"
         assert refused.value.facts == {"features": ["overrides"]}
         assert "agent 'remote' backend does not support: overrides" in refused.value.detail
-        assert await there.database.hot.fetchval("SELECT count(*) FROM threads") == 0
+        assert await there.database.pool.fetchval("SELECT count(*) FROM threads") == 0

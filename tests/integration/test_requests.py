@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.domain.messages import Message, Role
-from app.domain.runs import Done
-from app.domain.terminations import Failed
-from app.llm.scripted import InOrder, in_order, turn
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Failed
+from app.domain.threads.messages import Message, Role
+from app.llm.scripted.model import ScriptInOrder, in_order, turn
 from app.runtime.plugins import (
     AddContext,
     ContextTarget,
@@ -35,14 +35,14 @@ def asking(*requests: Request, name: str = "asking") -> Plugin:
     return Plugin(name=name, hooks={Phase.BEFORE_INFERENCE: hook})
 
 
-async def run_with(database_url: str, script: InOrder, probe: Probe, *plugins: Plugin) -> Run:
+async def run_with(database_url: str, script: ScriptInOrder, probe: Probe, *plugins: Plugin) -> Run:
     async with replica(database_url, an_agent(probe.tool, plugins=plugins), script) as house:
         run = await house.start("please")
         await run.finished()
         return run
 
 
-def two_steps(probe: Probe) -> InOrder:
+def two_steps(probe: Probe) -> ScriptInOrder:
     return in_order(turn("calling", probe.call("c1")), turn("done"))
 
 

@@ -5,13 +5,13 @@ import gc
 
 import pytest
 
-from app.dispatch.execution import Execution
-from app.domain.runs import Waiting
+from app.domain.runs.runs import Waiting
 from app.events.journal import Journal
-from app.llm.scripted import Call, Turn, turn
-from app.runtime.context import ActiveRun
+from app.llm.scripted.model import Call, ScriptedTurn, turn
+from app.runtime.active_run import ActiveRun
 from app.runtime.ports import ModelRequest
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
+from app.workers.execution import Execution
 from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, an_agent, replica
 
@@ -45,11 +45,11 @@ async def at_rest(house: Replica) -> Run:
 
 
 async def test_suspended_runs_hold_nothing(database_url: str) -> None:
-    def asks(_: ModelRequest) -> Turn:
+    def asks(_: ModelRequest) -> ScriptedTurn:
         return turn(Call(tool="risky"))
 
     async with replica(database_url, an_agent(risky, approval=["risky"]), asks) as house:
-        pool, of_others = house.database.hot, remembered()
+        pool, of_others = house.database.pool, remembered()
         await at_rest(house)
         tasks = len(asyncio.all_tasks())
         for _ in range(MANY):

@@ -7,16 +7,16 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from app.control.decide import decide
-from app.dispatch.launch import decide_and_resume
-from app.dispatch.sweeper import Sweeper
-from app.dispatch.worker import Worker
+from app.commands.tickets.decide import decide
 from app.domain.errors import Conflict, Invalid, NotFound
-from app.domain.runs import RunStatus
-from app.domain.tickets import TicketStatus
-from app.llm.scripts import SCRIPTS
-from app.storage.database import DATABASE_AWAY
-from app.storage.runs import RunKey
+from app.domain.runs.runs import RunStatus
+from app.domain.tickets.tickets import TicketStatus
+from app.llm.scripted.scripts import SCRIPTS
+from app.storage.postgres.database import DATABASE_UNAVAILABLE
+from app.storage.runs.runs import RunKey
+from app.workers.direct_start import decide_and_execute
+from app.workers.periodic.sweeper import Sweeper
+from app.workers.worker import Worker
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding
 from tests.support.house import (
@@ -66,12 +66,12 @@ async def suspended(house: Replica) -> tuple[Run, str]:
 
     await eventually(at_rest)
     [ticket] = await run.tickets()
-    return run, ticket.ticket_id
+    return run, ticket.name
 
 
 async def queued(house: Replica) -> int:
     """Deliveries that nobody has worked off."""
-    count: int = await house.database.hot.fetchval("SELECT count(*) FROM pgq.pgqueuer")
+    count: int = await house.database.pool.fetchval("SELECT count(*) FROM pgq.pgqueuer")
     return count
 
 
@@ -113,7 +113,7 @@ async def test_a_process_without_a_worker_leaves_it_to_the_others(
     async with a_house(database_url, asked) as house:
         run, ticket = await suspended(house)
         answer = decision(ticket, "approve")
-        await decide_and_resume(house.desk, None, ANN, run.id, [answer])
+        await decide_and_execute(house.ctx, None, ANN, run.id, [answer])
         await goes_on_once(run, asked)
 
 
@@ -139,7 +139,7 @@ async def test_a_process_that_dies_after_the_commit_is_made_up_for_by_the_sweepe
     async with a_house(database_url, asked) as first:
         run, ticket = await suspended(first)
         await first.take_nothing_new()
-        await decide(first.desk, ANN, run.id, [decision(ticket, "approve")], deliver=False)
+        await decide(first.ctx, ANN, run.id, [decision(ticket, "approve")], deliver=False)
         await first.kill()
     async with a_house(database_url, asked) as second:
         run = second.same(run)
@@ -154,20 +154,20 @@ async def test_the_sweeper_gives_whoever_took_the_answer_its_time(
     async with a_house(database_url, asked) as house:
         run, ticket = await suspended(house)
         await house.take_nothing_new()
-        await decide(house.desk, ANN, run.id, [decision(ticket, "approve")], deliver=False)
+        await decide(house.ctx, ANN, run.id, [decision(ticket, "approve")], deliver=False)
         patient, hasty = (
             Sweeper(
                 house.database,
-                house.roster,
+                house.registry,
                 interval=interval,
                 heartbeat_timeout=PATIENCE,
-                deafness=never_deaf(),
+                outage_allowance=never_deaf(),
             )
             for interval in (60.0, 0.0)
         )
-        assert (await patient.sweep(), await queued(house)) == (0, 0)
-        assert (await hasty.sweep(), await queued(house)) == (1, 1)
-        assert (await hasty.sweep(), await queued(house)) == (1, 1)
+        assert (await patient.run_once(), await queued(house)) == (0, 0)
+        assert (await hasty.run_once(), await queued(house)) == (1, 1)
+        assert (await hasty.run_once(), await queued(house)) == (1, 1)
 
 
 @pytest.mark.parametrize("arrives", [False, True], ids=["lost", "landed"])
@@ -196,7 +196,7 @@ async def test_a_decision_that_the_database_does_not_answer_may_be_sent_again(
         run, ticket = await suspended(house)
         break_over = way.lose_reply_to if arrives else way.lose
         break_over(DECIDING)
-        with pytest.raises(DATABASE_AWAY):
+        with pytest.raises(DATABASE_UNAVAILABLE):
             await run.decide(ticket, "approve")
         assert way.cuts == 1
         assert free_slots(house.worker) == 2

@@ -3,16 +3,16 @@
 import pytest
 
 from app.clock import new_id
-from app.control.inputs import Accepted, InputMode, InputRequest, ToRun, send
-from app.domain.agents import ToolExecution
+from app.commands.inputs.send import AcceptedInput, InputMode, InputRequest, ToRun, send_input
+from app.domain.agents.specs import ToolExecution
 from app.domain.errors import Conflict, Forbidden, Invalid
 from app.domain.ids import MessageId
-from app.domain.messages import Media, Message, Role, Text, UrlSource
 from app.domain.principals import Principal, Scope
-from app.domain.runs import RunStatus
-from app.domain.ticket_terms import ApproverRule
-from app.domain.tickets import TicketStatus
-from app.llm.scripted import in_order, turn
+from app.domain.runs.runs import RunStatus
+from app.domain.threads.messages import Media, Message, Role, Text, UrlSource
+from app.domain.tickets.terms import ApproverRule
+from app.domain.tickets.tickets import TicketStatus
+from app.llm.scripted.model import in_order, turn
 from tests.support.house import ANN, Run, an_agent, of_type, replica, texts_of
 from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.anyio
 PICTURE = Media("image", UrlSource("https://example.org/it.png"))
 
 
-async def tell(run: Run, *content: Text | Media, by: Principal = ANN) -> Accepted:
+async def tell(run: Run, *content: Text | Media, by: Principal = ANN) -> AcceptedInput:
     message = Message(id=MessageId(new_id()), role=Role.USER, content=content)
     request = InputRequest(messages=(message,), mode=InputMode.RESUME_OPEN_RUN)
-    return await send(run.replica.desk, by, ToRun(run.id), request, deliver=False)
+    return await send_input(run.replica.ctx, by, ToRun(run.id), request, deliver=False)
 
 
 async def still_waits(run: Run, tickets: int) -> bool:

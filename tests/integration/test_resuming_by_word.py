@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from app.control.resume import ResumeAction, ResumeRequest, as_decision
-from app.domain.decisions import Action
+from app.commands.tickets.resume import ResumeAction, ResumeRequest, as_decision
 from app.domain.ids import CallId
 from app.domain.json_values import Json
-from app.domain.tool_calls import ResumeMode
-from app.llm.scripted import Call, in_order, turn
+from app.domain.tickets.decisions import Action
+from app.domain.tools.tool_calls import ResumeMode
+from app.llm.scripted.model import Call, in_order, turn
 from app.runtime.ports import ToolContext
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 from tests.support.house import ANN, an_agent, replica
 from tests.support.problems import the_problem
 from tests.support.streams import Client
@@ -40,8 +40,8 @@ async def test_resume_means_what_the_ticket_is_for(
     async with replica(database_url, an_agent(pay), script) as house:
         run = await house.start()
         await run.finished()
-        meant = await as_decision(house.desk, ANN, run.id, _wish("c1", "resume", payload))
-        taken_back = await as_decision(house.desk, ANN, run.id, _wish("c1", "cancel", payload))
+        meant = await as_decision(house.ctx, ANN, run.id, _wish("c1", "resume", payload))
+        taken_back = await as_decision(house.ctx, ANN, run.id, _wish("c1", "cancel", payload))
     assert (meant.answer.action, meant.answer.payload) == (action, given)
     assert (taken_back.answer.action, taken_back.answer.payload) == (Action.CANCEL, payload)
     assert meant.answer.reason == "because"

@@ -2,14 +2,14 @@
 
 import pytest
 
-from app.control.retry import RetryRequest, VersionOfAgent
-from app.dispatch.launch import retry_run
+from app.commands.runs.retry import RetryRequest, VersionOfAgent
 from app.domain.errors import Conflict, NotFound
-from app.domain.failures import FailureKind, failed
 from app.domain.ids import RunId
-from app.domain.runs import Done, RunRecord, RunStatus
-from app.domain.terminations import Outcome, outcome
-from app.llm.scripted import Fail, Gate, in_order, turn
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.runs.runs import Done, RunRecord, RunStatus
+from app.domain.runs.terminations import Outcome, outcome
+from app.llm.scripted.model import Fail, Gate, in_order, turn
+from app.workers.direct_start import retry_and_execute
 from tests.support.house import ANN, Run, an_agent, of_type, replica, texts_of
 from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
@@ -24,7 +24,7 @@ FAILS = Fail(failed(FailureKind.CONTENT_FILTERED, "not this"))
 
 async def retried(run: Run, version: VersionOfAgent = VersionOfAgent.SAME) -> Run:
     house = run.replica
-    line = await retry_run(house.desk, house.worker, ANN, run.id, RetryRequest(version))
+    line = await retry_and_execute(house.ctx, house.worker, ANN, run.id, RetryRequest(version))
     return Run(house, line.record)
 
 
@@ -169,8 +169,8 @@ async def test_only_the_latest_run_and_only_a_failed_one(database_url: str) -> N
         await second.finished()
         await refused(second, "not_retryable")
         with pytest.raises(NotFound, match="run_not_found"):
-            await retry_run(
-                house.desk, None, ANN, RunId(UNKNOWN), RetryRequest(VersionOfAgent.SAME)
+            await retry_and_execute(
+                house.ctx, None, ANN, RunId(UNKNOWN), RetryRequest(VersionOfAgent.SAME)
             )
 
 

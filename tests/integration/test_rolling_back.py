@@ -6,22 +6,22 @@ from collections.abc import Sequence
 import pytest
 
 from app.clock import new_id
-from app.control import reading
-from app.control.fork import ForkRequest, fork
-from app.control.late_summary import keep_late_summary
-from app.control.new_runs import OnActive
-from app.control.retry import RetryRequest, VersionOfAgent
-from app.dispatch.launch import retry_run
+from app.commands.runs.new_run import OnActive
+from app.commands.runs.retry import RetryRequest, VersionOfAgent
+from app.commands.threads.fork import ForkRequest, fork
+from app.commands.threads.save_summary import save_late_summary
 from app.domain.ids import AgentId, MessageId, ThreadId
-from app.domain.messages import LoggedMessage, MessageRange, Visibility
-from app.domain.runs import Done
-from app.domain.terminations import Cancelled, NaturalEnd, Outcome, outcome
-from app.llm.scripted import Gate, Script, Turn, in_order, turn
-from app.runtime.compaction import Outcome as Late
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Cancelled, NaturalEnd, Outcome, outcome
+from app.domain.threads.messages import LoggedMessage, MessageRange, Visibility
+from app.llm.scripted.model import Gate, Script, ScriptedTurn, in_order, turn
+from app.queries import records
+from app.runtime.compaction.compaction import CompactionResult as Late
+from app.runtime.history.summaries import summary_message
 from app.runtime.plugins import HandOff, HookView, Phase, Plugin, Request
 from app.runtime.ports import ModelRequest
-from app.runtime.summaries import summary_message
-from app.storage import runs
+from app.storage.runs import runs
+from app.workers.direct_start import retry_and_execute
 from tests.support.house import (
     ANN,
     Run,
@@ -41,11 +41,11 @@ pytestmark = pytest.mark.anyio
 class Shown:
     """Plays a script, and keeps what the model was shown each time."""
 
-    def __init__(self, *turns: Turn) -> None:
+    def __init__(self, *turns: ScriptedTurn) -> None:
         self.all: list[list[str]] = []
         self._next: Script = in_order(*turns)
 
-    def __call__(self, request: ModelRequest) -> Turn:
+    def __call__(self, request: ModelRequest) -> ScriptedTurn:
         self.all.append([message.text for message in request.messages])
         return self._next(request)
 
@@ -64,8 +64,8 @@ async def end_of(run: Run) -> Done:
 
 
 async def listed(run: Run, *, all_of_it: bool = False) -> Sequence[LoggedMessage]:
-    return await reading.message_page(
-        run.replica.desk,
+    return await records.list_messages(
+        run.replica.ctx,
         ANN,
         run.thread_id,
         after=None,
@@ -180,7 +180,7 @@ async def test_a_run_that_ends_by_itself_first_is_taken_out_all_the_same(
         unwanted = await house.start("do it")
         await asyncio.wait_for(gate.reached.wait(), 15)
         async with house.database.transaction() as connection:
-            await runs.intend_rollback(connection, ANN.tenant, unwanted.id, by=unwanted.id)
+            await runs.request_rollback(connection, ANN.tenant, unwanted.id, by=unwanted.id)
         gate.open.set()
         assert (await end_of(unwanted)).termination == NaturalEnd()
         assert types_of(await unwanted.ended())[-2:] == ["rolled_back", "run_finish"]
@@ -224,12 +224,12 @@ async def test_the_thread_forgets_whom_it_was_handed_to(database_url: str) -> No
         unwanted = await house.start("do it")
         await asyncio.wait_for(gate.reached.wait(), 15)
         kept = "SELECT state::text FROM threads WHERE id = $1"
-        assert "expert" in str(await house.database.hot.fetchval(kept, unwanted.thread_id))
+        assert "expert" in str(await house.database.pool.fetchval(kept, unwanted.thread_id))
         house.starts_with = AgentId("")
         wanted = await put_in_place_of(unwanted)
         assert wanted.record.agent_id == "clerk"
         await unwanted.ended()
-        assert "expert" not in str(await house.database.hot.fetchval(kept, unwanted.thread_id))
+        assert "expert" not in str(await house.database.pool.fetchval(kept, unwanted.thread_id))
         await wanted.ended()
     assert await broken_invariants(database_url) == {}
 
@@ -246,7 +246,7 @@ async def test_a_retry_goes_together_with_what_it_was_to_make_up_for(database_ur
         await failed.finished()
         await failed.cancel()
         request = RetryRequest(VersionOfAgent.SAME)
-        line = await retry_run(house.desk, house.worker, ANN, failed.id, request)
+        line = await retry_and_execute(house.ctx, house.worker, ANN, failed.id, request)
         await asyncio.wait_for(gate.reached.wait(), 15)
         again = Run(house, line.record)
         wanted = await put_in_place_of(again)
@@ -275,11 +275,11 @@ async def test_a_copy_of_the_thread_leaves_out_the_same(database_url: str) -> No
                 resource_id=None,
                 metadata=None,
             )
-            await fork(house.desk, ANN, unwanted.thread_id, request)
+            await fork(house.ctx, ANN, unwanted.thread_id, request)
         early = await house.start("there", thread_id=copied[0])
         await early.ended()
         assert shown.all[-1] == ["there"]
-        stretches = await house.database.hot.fetch(
+        stretches = await house.database.pool.fetch(
             "SELECT thread_id::text, from_seq, to_seq FROM rollbacks ORDER BY created_at"
         )
         assert {tuple(row) for row in stretches} == {
@@ -300,6 +300,6 @@ async def test_no_summary_brings_it_back(database_url: str) -> None:
         for stretch, is_kept in ((MessageRange(1, 3), False), (MessageRange(5, 6), True)):
             summary = summary_message(MessageId(new_id()), "in short", stretch)
             late = Late(messages=(summary,))
-            assert is_kept is await keep_late_summary(
+            assert is_kept is await save_late_summary(
                 house.database, ANN.tenant, unwanted.thread_id, late
             )

@@ -6,10 +6,10 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from app.domain.errors import DatabaseAway, Reason
-from app.storage import outages, room
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import Database
+from app.domain.errors import DatabaseUnavailable, UnavailableReason
+from app.storage.postgres import disk_check, errors
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import Database
 
 pytestmark = pytest.mark.anyio
 
@@ -17,15 +17,15 @@ _FULL = text("DO $$ BEGIN RAISE 'no space left' USING ERRCODE = 'disk_full'; END
 
 
 async def suffer_from_a_full_disk(database: Database) -> None:
-    with pytest.raises(DatabaseAway):
+    with pytest.raises(DatabaseUnavailable):
         async with database.transaction() as connection:
             await connection.execute(_FULL)
 
 
-async def why_not_ready(database: Database) -> Reason | None:
+async def why_not_ready(database: Database) -> UnavailableReason | None:
     try:
         await database.ping()
-    except DatabaseAway as error:
+    except DatabaseUnavailable as error:
         return error.reason
     return None
 
@@ -34,15 +34,16 @@ async def test_a_disk_is_believed_to_have_room_when_some_was_found(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await suffer_from_a_full_disk(database)
-    assert await why_not_ready(database) is Reason.DISK_FULL
-    monkeypatch.setattr(outages, "OVER_AFTER", 0.0)
+    assert await why_not_ready(database) is UnavailableReason.DISK_FULL
+    monkeypatch.setattr(errors, "OVER_AFTER", 0.0)
     with monkeypatch.context() as still_full:
-        still_full.setattr(room, "_TAKE", _FULL)
-        assert await why_not_ready(database) is Reason.DISK_FULL
-        assert await why_not_ready(database) is Reason.DISK_FULL
+        still_full.setattr(disk_check, "_TAKE", _FULL)
+        assert await why_not_ready(database) is UnavailableReason.DISK_FULL
+        assert await why_not_ready(database) is UnavailableReason.DISK_FULL
     assert await why_not_ready(database) is None
     assert (
-        await database.hot.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE 'room%'") == 0
+        await database.pool.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE 'room%'")
+        == 0
     )
 
 
@@ -54,7 +55,7 @@ async def test_who_may_not_look_for_room_believes_that_there_is(
     await connection.execute(f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
     await connection.execute(f"ALTER DATABASE {name} SET role = pg_monitor")
     await connection.close()
-    monkeypatch.setattr(outages, "OVER_AFTER", 0.0)
+    monkeypatch.setattr(errors, "OVER_AFTER", 0.0)
     database = await Database.open(database_url, DatabaseOptions(pool_size=1, hot_pool_size=1))
     await suffer_from_a_full_disk(database)
     assert await why_not_ready(database) is None

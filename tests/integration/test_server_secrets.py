@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import Database
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import Database
 from app.storage.server_secrets import stream_token_secret
 
 pytestmark = pytest.mark.anyio
@@ -15,9 +15,9 @@ async def test_processes_that_ask_at_once_get_the_same_secret(database_url: str)
     replicas = [await Database.open(database_url, DatabaseOptions()) for _ in range(3)]
     try:
         found = await asyncio.gather(
-            *(stream_token_secret(replica.hot) for replica in replicas for _ in range(4))
+            *(stream_token_secret(replica.pool) for replica in replicas for _ in range(4))
         )
-        later = await stream_token_secret(replicas[0].hot)
+        later = await stream_token_secret(replicas[0].pool)
     finally:
         for replica in replicas:
             await replica.close()

@@ -6,30 +6,36 @@ from typing import Any
 
 import pytest
 
-from app.clock import new_id, pause
-from app.control import signals as sending
-from app.control.decide import decide
-from app.control.explain import Why, explain
-from app.control.signals import NewSignal, complete, match_wait, send
-from app.control.tickets import page
-from app.domain.agents import ToolExecution
+from app.clock import new_id, sleep
+from app.commands.tickets import signals as sending
+from app.commands.tickets.decide import decide
+from app.commands.tickets.signals import NewSignal, complete, match_wait, send
+from app.domain.agents.specs import ToolExecution
 from app.domain.errors import Conflict, EventTimedOut, EventWaitInvalid, Forbidden, Invalid, TooMany
 from app.domain.ids import CallId, Tenant
 from app.domain.json_values import Json
-from app.domain.messages import Role
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
-from app.domain.runs import RunStatus, Waiting, WaitingReason
-from app.domain.signals import MAX_KEPT_PER_KEY, Signal, SignalOutcome, SignalStatus, StoredSignal
-from app.domain.tickets import TicketFilter, TicketKind, TicketStatus
-from app.domain.tool_calls import SuspensionRequest
-from app.llm.scripted import Call, in_order, turn
+from app.domain.runs.runs import RunStatus, Waiting, WaitingReason
+from app.domain.signals import (
+    MAX_KEPT_PER_KEY,
+    Signal,
+    SignalOutcome,
+    SignalStatus,
+    StoredSignal,
+)
+from app.domain.threads.messages import Role
+from app.domain.tickets.tickets import TicketFilter, TicketKind, TicketStatus
+from app.domain.tools.tool_calls import SuspensionRequest
+from app.llm.scripted.model import Call, in_order, turn
+from app.queries.explain import ReasonCode, explain
+from app.queries.inbox import list_tickets
 from app.runtime.plugins import HookView, Phase, Request, Suspend, WaitFor
 from app.runtime.ports import ToolContext
 from app.runtime.state import StateKey
-from app.storage import signals
-from app.storage.database import Database
-from app.storage.runs import RunKey
-from app.tools.functions import tool
+from app.storage.postgres.database import Database
+from app.storage.runs.runs import RunKey
+from app.storage.tickets import signals
+from app.tools.functions.decorator import tool
 from tests.support.hooks import Hooks
 from tests.support.house import ANN, Replica, Run, an_agent, decision, of_type, replica, types_of
 from tests.support.probes import Probe
@@ -82,7 +88,7 @@ async def sent(
     by: Principal = ANN,
 ) -> StoredSignal:
     new = NewSignal(id=id or new_id(), name=NAME, key=key, payload=payload)
-    return await send(house.desk, by, new)
+    return await send(house.ctx, by, new)
 
 
 async def results(run: Run) -> list[str]:
@@ -113,7 +119,7 @@ async def test_a_call_waits_for_an_event_and_gets_its_payload(database_url: str)
     assert (waits.runs, waits.got) == (2, [{"amount": 80}])
     assert answered.answer is SignalStatus.ANSWERED
     assert [(one.ticket, one.outcome.value) for one in answered.tickets] == [
-        (ticket.key, "answered")
+        (ticket.id, "answered")
     ]
     opened = of_type(said, "ticket_opened")[0]["ticket"]
     assert (opened["kind"], opened["event"]) == ("event", {"name": NAME, "key": KEY})
@@ -319,7 +325,7 @@ async def test_a_kept_signal_is_not_taken_after_its_time(
     waits = Waits()
     async with replica(database_url, an_agent(waits.tool), in_order(turn(waits.call()))) as house:
         await sent(house, "old")
-        await database.hot.execute("UPDATE signals SET kept_until = now()")
+        await database.pool.execute("UPDATE signals SET kept_until = now()")
         run = await house.start()
         await run.finished()
         async with database.transaction() as connection:
@@ -461,18 +467,18 @@ async def test_no_signal_is_lost_whenever_it_is_sent(database_url: str) -> None:
 
 
 async def _sent_after(house: Replica, seconds: float, number: int) -> None:
-    await pause(seconds)
+    await sleep(seconds)
     await sent(house, number, key=f"k{number}")
 
 
 async def _wait_for_the_key(database: Database, count: int) -> None:
     """Until so many transactions wait for an advisory lock."""
     async with asyncio.timeout(10):
-        while count > await database.hot.fetchval(
+        while count > await database.pool.fetchval(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         ):
-            await pause(0.01)
+            await sleep(0.01)
 
 
 def _signal(payload: Json, id: str = "s1") -> Signal:
@@ -544,7 +550,7 @@ async def test_a_signal_whose_tickets_are_over_by_then_is_kept(
         other = await house.start()
         await other.finished()
         assert (await other.now()).status is RunStatus.WAITING
-        assert await complete(house.desk, DEFAULT_TENANT, "s1")
+        assert await complete(house.ctx, DEFAULT_TENANT, "s1")
         await other.ended()
         stored = await sent(house, "paid", id="s1")
     assert waits.got == ["paid"]
@@ -602,7 +608,7 @@ async def test_a_person_needs_the_scope_of_signals_to_respond(database_url: str)
         run = await house.start()
         await run.finished()
         with pytest.raises(Forbidden) as forbidden:
-            await decide(house.desk, APPROVER, run.id, [decision("c1", "respond", result=1)])
+            await decide(house.ctx, APPROVER, run.id, [decision("c1", "respond", result=1)])
         for action in ("approve", "reject"):
             with pytest.raises(Invalid) as not_allowed:
                 await run.decide("c1", action)
@@ -619,7 +625,7 @@ async def test_an_approver_may_cancel_a_call_that_waits(database_url: str) -> No
     async with replica(database_url, an_agent(waits.tool), script) as house:
         run = await house.start()
         await run.finished()
-        await decide(house.desk, APPROVER, run.id, [decision("c1", "cancel", reason="no")])
+        await decide(house.ctx, APPROVER, run.id, [decision("c1", "cancel", reason="no")])
         await house.worker.claim_and_launch(*_delivery(await run.now()))
         await run.ended()
     assert (waits.runs, waits.got) == (1, [])
@@ -664,11 +670,11 @@ async def test_the_inbox_leaves_out_what_waits_for_events(
         run = await house.start()
         await run.finished()
         assert (await run.now()).state == Waiting(WaitingReason.TOOL_PERMISSION, "suspended")
-        shown = await page(house.desk, ANN, TicketFilter(), before=None, limit=10)
-        events = await page(
-            house.desk, ANN, TicketFilter(kind=TicketKind.EVENT), before=None, limit=10
+        shown = await list_tickets(house.ctx, ANN, TicketFilter(), before=None, limit=10)
+        events = await list_tickets(
+            house.ctx, ANN, TicketFilter(kind=TicketKind.EVENT), before=None, limit=10
         )
-        feed = await database.hot.fetchval("SELECT count(*) FROM ticket_feed")
+        feed = await database.pool.fetchval("SELECT count(*) FROM ticket_feed")
     assert [ticket.kind for ticket in shown] == [TicketKind.APPROVAL]
     assert [ticket.kind for ticket in events] == [TicketKind.EVENT]
     assert feed == 1
@@ -679,9 +685,9 @@ async def test_explain_names_what_is_waited_for(database_url: str) -> None:
     async with replica(database_url, an_agent(waits.tool), in_order(turn(waits.call()))) as house:
         run = await house.start()
         await run.finished()
-        found = await explain(house.desk, ANN, run.id)
+        found = await explain(house.ctx, ANN, run.id)
     [reason] = found.reasons
-    assert reason.code is Why.WAITING_FOR_EVENT
+    assert reason.code is ReasonCode.WAITING_FOR_EVENT
     assert f"the event '{NAME}' with the key '{KEY}' until 2" in reason.text
     assert [ticket.kind for ticket in found.waiting_on] == [TicketKind.EVENT]
 
@@ -806,7 +812,7 @@ async def test_a_match_of_a_ticket_that_is_over_changes_nothing(database_url: st
         await run.ended()
         kept = await sent(house, "late", id="s1")
         [ticket] = await run.tickets()
-        await match_wait(house.desk, DEFAULT_TENANT, run.id, ticket.key)
+        await match_wait(house.ctx, DEFAULT_TENANT, run.id, ticket.id)
         async with house.database.reading() as connection:
             stored = await signals.find(connection, DEFAULT_TENANT, "s1")
     assert kept.answer is SignalStatus.KEPT

@@ -7,9 +7,9 @@ import pytest
 
 from app.agents.catalog import Catalog
 from app.domain.ids import CallId
-from app.domain.runs import Done
-from app.domain.terminations import NaturalEnd, Stopped, Termination
-from app.llm.scripted import Call, InOrder, Think, in_order, turn
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import NaturalEnd, Stopped, Termination
+from app.llm.scripted.model import Call, ScriptInOrder, Think, in_order, turn
 from tests.support.house import Run, an_agent, configured, of_type, replica, texts_of
 from tests.support.probes import Probe
 
@@ -32,7 +32,7 @@ async def ended(run: Run) -> Termination:
     return state.termination
 
 
-def calls(probe: Probe, *texts: str) -> InOrder:
+def calls(probe: Probe, *texts: str) -> ScriptInOrder:
     return in_order(
         *(turn(probe.call(f"c{place}", text)) for place, text in enumerate(texts)), turn("done")
     )
@@ -130,7 +130,7 @@ async def test_only_time_spent_executing_counts(database_url: str) -> None:
     async with replica(database_url, agent, script) as house:
         run = await house.start()
         await run.finished()
-        await house.database.hot.execute(
+        await house.database.pool.execute(
             "UPDATE runs SET started_at = started_at - interval '1 day' WHERE id = $1", run.id
         )
         await run.decide("perm_c1", "approve")

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from app.agents.catalog import Catalog
-from app.domain.agents import ToolExecution
+from app.domain.agents.specs import ToolExecution
 from app.domain.errors import Conflict, Gone, Invalid, NotFound
 from app.domain.ids import CallId
-from app.domain.messages import Role
-from app.domain.runs import RunStatus
-from app.domain.tickets import TicketStatus
-from app.domain.tool_calls import INTERRUPTED, ResumeMode
-from app.llm.scripted import Call, in_order, turn
+from app.domain.runs.runs import RunStatus
+from app.domain.threads.messages import Role
+from app.domain.tickets.tickets import TicketStatus
+from app.domain.tools.tool_calls import INTERRUPTED, ResumeMode
+from app.llm.scripted.model import Call, in_order, turn
 from app.runtime.plugins import Phase, Plugin
 from app.runtime.ports import ToolContext
 from app.runtime.state import StateKey
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 from tests.support.hooks import Hooks, nothing
 from tests.support.house import Run, an_agent, decision, of_type, replica, texts_of, types_of
 from tests.support.probes import Probe
@@ -249,7 +249,7 @@ async def test_prepare_resume_accepts_suspension_id_targets(database_url: str) -
         await run.decide_all(
             decision("perm_c1", "approve"),
             decision("c2", "approve"),
-            decision(third.key, "approve"),
+            decision(third.id, "approve"),
         )
         said = await run.finished(2)
     assert said[-1]["termination"] == {"type": "natural_end"}
@@ -328,7 +328,7 @@ async def test_single_tool_call_can_suspend_multiple_times(database_url: str) ->
         await run.decide("question:c1", "approve", result="two")
         said = await run.finished(3)
         first, second = await run.tickets()
-    assert first.ticket_id != second.ticket_id
+    assert first.name != second.name
     assert len(asking.contexts) == 3
     [resumed] = of_type(said, "tool_call_resumed")
     assert resumed["result"] == {"what": "this", "answer": "two"}

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from app.control.explain import explain
-from app.control.reading import run_page
-from app.domain.messages import Role
-from app.domain.runs import Done, RunFilter, RunStatus
-from app.domain.terminations import Failed, NaturalEnd, Outcome
-from app.domain.tickets import TicketKind
-from app.domain.tool_calls import INTERRUPTED
-from app.llm.scripted import Gate, in_order, turn
-from app.storage.runs import RunKey
+from app.domain.runs.runs import Done, RunFilter, RunStatus
+from app.domain.runs.terminations import Failed, NaturalEnd, Outcome
+from app.domain.threads.messages import Role
+from app.domain.tickets.tickets import TicketKind
+from app.domain.tools.tool_calls import INTERRUPTED
+from app.llm.scripted.model import Gate, in_order, turn
+from app.queries.explain import explain
+from app.queries.records import list_runs
+from app.storage.runs.runs import RunKey
 from tests.support.conditions import eventually
 from tests.support.event_order import check_run
 from tests.support.house import ANN, Replica, Run, an_agent, of_type, replica, texts_of, types_of
@@ -288,10 +288,10 @@ async def test_a_call_that_takes_every_worker_along_is_given_up(database_url: st
             RunFilter(termination_code="worker_lost"),
             RunFilter(outcome=Outcome.FAILED),
         ):
-            dead = await run_page(house.desk, ANN, wanted, before=None, limit=10)
+            dead = await list_runs(house.ctx, ANN, wanted, before=None, limit=10)
             assert [one.run.id for one in dead] == [run.id]
-        assert not await run_page(house.desk, ANN, NOBODY, before=None, limit=10)
-        [why] = (await explain(house.desk, ANN, run.id)).reasons
+        assert not await list_runs(house.ctx, ANN, NOBODY, before=None, limit=10)
+        [why] = (await explain(house.ctx, ANN, run.id)).reasons
         assert "worker_lost: 6 workers were lost" in why.text
         assert f"/v1/runs/{run.id}/retry" in why.text
         following = await house.start(thread_id=run.thread_id)
@@ -310,7 +310,7 @@ async def test_runs_that_have_cost_several_workers_do_not_share_one(database_url
             suspects.append(await first.start())
             await probe.was_reached()
             probe.reached.clear()
-        await first.database.hot.execute("UPDATE runs SET losses = 2")
+        await first.database.pool.execute("UPDATE runs SET losses = 2")
         await first.kill()
     script = in_order(turn("innocent"), turn("done"), turn("done"))
     async with replica(database_url, agent, script) as second:

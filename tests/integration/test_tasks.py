@@ -8,20 +8,20 @@ from collections.abc import Sequence
 import pytest
 
 from app.agents.catalog import Catalog
-from app.control.tasks import cancel_task, task_page
-from app.domain.agents import ToolExecution
+from app.commands.followups.background_tasks import cancel_task, list_tasks
+from app.domain.agents.specs import ToolExecution
+from app.domain.children.background_tasks import OUTCOME_UNKNOWN, Task, TaskStatus
 from app.domain.errors import NotFound
 from app.domain.ids import TaskId, Tenant
-from app.domain.messages import Role, Visibility
 from app.domain.principals import Principal
-from app.domain.reconciliation import DidNotHappen
-from app.domain.runs import Done, RunStatus, Waiting, WaitingReason
-from app.domain.tasks import OUTCOME_UNKNOWN, Task, TaskStatus
-from app.domain.terminations import Cancelled, NaturalEnd
-from app.llm.scripted import Call, Gate, Turn, in_order, turn
+from app.domain.runs.runs import Done, RunStatus, Waiting, WaitingReason
+from app.domain.runs.terminations import Cancelled, NaturalEnd
+from app.domain.threads.messages import Role, Visibility
+from app.domain.tools.reconciliation import DidNotHappen
+from app.llm.scripted.model import Call, Gate, ScriptedTurn, in_order, turn
 from app.runtime.ports import ModelRequest, ToolContext
-from app.storage.runs import RunKey
-from app.tools.functions import tool
+from app.storage.runs.runs import RunKey
+from app.tools.functions.decorator import tool
 from tests.support.conditions import eventually
 from tests.support.house import ANN, Replica, Run, an_agent, of_type, replica, types_of
 from tests.support.invariants import broken_invariants
@@ -35,7 +35,7 @@ _EVENT = re.compile(
 
 
 async def tasks_of(run: Run) -> list[Task]:
-    found = await task_page(run.replica.desk, ANN, run.id, before=None, limit=50)
+    found = await list_tasks(run.replica.ctx, ANN, run.id, before=None, limit=50)
     return list(reversed(found))
 
 
@@ -315,7 +315,7 @@ async def test_a_task_that_takes_every_worker_along_is_given_up_untouched(
         run = await first.start()
         await run.finished()
         await probe.was_reached()
-        await first.database.hot.execute("UPDATE tasks SET losses = 4")
+        await first.database.pool.execute("UPDATE tasks SET losses = 4")
         await first.kill()
     probe.reached.clear()
     async with replica(database_url, agent, script) as second:
@@ -342,8 +342,8 @@ async def suspects(url: str, agent: Catalog, probes: Sequence[Probe]) -> list[Ru
             if probe is not probes[-1]:
                 await found[-1].finished()
             probe.reached.clear()
-        await house.database.hot.execute("UPDATE tasks SET losses = 2")
-        await house.database.hot.execute("UPDATE runs SET losses = 2 WHERE status = 'running'")
+        await house.database.pool.execute("UPDATE tasks SET losses = 2")
+        await house.database.pool.execute("UPDATE runs SET losses = 2 WHERE status = 'running'")
         await house.kill()
     return found
 
@@ -498,7 +498,7 @@ async def test_tasks_of_a_lost_worker_are_cancelled_as_well(database_url: str) -
         await run.cancel()
         [task] = await tasks_of(run)
         assert task.status is TaskStatus.CANCELLED
-        assert await second.sweeper.sweep() == 0, "nobody looks for it any more"
+        assert await second.sweeper.run_once() == 0, "nobody looks for it any more"
     assert len(probe.handed) == 1
 
 
@@ -531,8 +531,8 @@ async def test_a_task_is_cancelled_by_a_client_and_its_run_is_told(database_url:
         await run.finished()
         await probe.was_reached()
         [task] = await tasks_of(run)
-        cancelled = await cancel_task(house.desk, ANN, run.id, task.id)
-        again = await cancel_task(house.desk, ANN, run.id, task.id)
+        cancelled = await cancel_task(house.ctx, ANN, run.id, task.id)
+        again = await cancel_task(house.ctx, ANN, run.id, task.id)
         said = await run.finished(2)
         await _is_foreign(house, run, task)
     assert cancelled == again
@@ -544,11 +544,11 @@ async def test_a_task_is_cancelled_by_a_client_and_its_run_is_told(database_url:
 async def _is_foreign(house: Replica, run: Run, task: Task) -> None:
     stranger = Principal(Tenant("other"), "eve", ANN.scopes)
     with pytest.raises(NotFound):
-        await cancel_task(house.desk, stranger, run.id, task.id)
+        await cancel_task(house.ctx, stranger, run.id, task.id)
     with pytest.raises(NotFound):
-        await task_page(house.desk, stranger, run.id, before=None, limit=1)
+        await list_tasks(house.ctx, stranger, run.id, before=None, limit=1)
     with pytest.raises(NotFound):
-        await cancel_task(house.desk, ANN, run.id, TaskId("bg_no"))
+        await cancel_task(house.ctx, ANN, run.id, TaskId("bg_no"))
 
 
 # --- what the model may do with them --------------------------------------------------------------
@@ -564,7 +564,7 @@ def named_task(request: ModelRequest) -> str:
 async def test_the_model_takes_a_task_back(database_url: str) -> None:
     probe = Probe(name="slow", held=True)
 
-    def script(request: ModelRequest) -> Turn:
+    def script(request: ModelRequest) -> ScriptedTurn:
         match sum(message.role is Role.ASSISTANT for message in request.messages):
             case 0:
                 assert {"cancel_task", "send_message"} <= {one.name for one in request.tools}
@@ -599,12 +599,12 @@ async def test_a_task_reads_what_the_model_sends_to_it(database_url: str) -> Non
         heard.extend(await ctx.messages())
         return " and ".join(heard)
 
-    def script(request: ModelRequest) -> Turn:
+    def script(request: ModelRequest) -> ScriptedTurn:
         match sum(message.role is Role.ASSISTANT for message in request.messages):
             case 0:
                 return turn(Call(tool="slow", arguments={}))
-            case 1 | 2 as round_:
-                told = {"task_id": named_task(request), "message": f"number {round_}"}
+            case 1 | 2 as batch:
+                told = {"task_id": named_task(request), "message": f"number {batch}"}
                 return turn(Call(tool="send_message", arguments=told))
             case _:
                 return turn("So be it.")
@@ -624,7 +624,7 @@ async def test_a_task_reads_what_the_model_sends_to_it(database_url: str) -> Non
 async def test_what_a_task_never_read_is_told_with_its_end(database_url: str) -> None:
     probe = Probe(name="slow", held=True)
 
-    def script(request: ModelRequest) -> Turn:
+    def script(request: ModelRequest) -> ScriptedTurn:
         match sum(message.role is Role.ASSISTANT for message in request.messages):
             case 0:
                 return turn(probe.call("c1"))
@@ -647,7 +647,7 @@ async def test_what_a_task_never_read_is_told_with_its_end(database_url: str) ->
 async def test_a_run_reaches_its_own_tasks_only(database_url: str) -> None:
     mine, theirs = Probe(name="slow", held=True), ""
 
-    def script(request: ModelRequest) -> Turn:
+    def script(request: ModelRequest) -> ScriptedTurn:
         if request.messages[-1].role is Role.TOOL:
             return turn(request.messages[-1].text)
         if theirs:
@@ -704,8 +704,8 @@ async def test_a_task_without_a_delivery_is_found(database_url: str) -> None:
         await house.take_nothing_new()
         run = await house.start()
         await run.finished()
-        await house.database.hot.execute("DELETE FROM pgq.pgqueuer")
-        await house.database.hot.execute("UPDATE tasks SET updated_at = now() - interval '1 min'")
+        await house.database.pool.execute("DELETE FROM pgq.pgqueuer")
+        await house.database.pool.execute("UPDATE tasks SET updated_at = now() - interval '1 min'")
     async with replica(database_url, agent, script) as other:
         run = other.same(run)
         await run.finished(2)
@@ -722,8 +722,8 @@ async def test_a_report_without_a_delivery_is_found(database_url: str) -> None:
         await house.take_nothing_new()
         probe.open.set()
         await until(run, TaskStatus.COMPLETED)
-        await house.database.hot.execute("DELETE FROM pgq.pgqueuer")
-        await house.database.hot.execute("UPDATE runs SET updated_at = now() - interval '1 min'")
+        await house.database.pool.execute("DELETE FROM pgq.pgqueuer")
+        await house.database.pool.execute("UPDATE runs SET updated_at = now() - interval '1 min'")
     async with replica(database_url, agent, script) as other:
         run = other.same(run)
         await run.finished(2)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from app.domain.ids import Tenant
-from app.domain.tickets import TicketFilter
-from app.events.ticket_feed import TicketFollower
-from app.llm.scripted import in_order, turn
-from app.storage import ticket_feed, tickets
-from app.storage.database import Database
+from app.domain.tickets.tickets import TicketFilter
+from app.events.follow_tickets import TicketFollower
+from app.llm.scripted.model import in_order, turn
+from app.storage.postgres.database import Database
+from app.storage.tickets import feed, tickets
 from tests.integration.conftest import AGENTS
 from tests.support.house import PATIENCE, Replica, an_agent, replica
 from tests.support.probes import Probe
@@ -222,11 +222,11 @@ async def test_what_one_server_does_another_tells_also_after_a_restart(
 
 async def test_a_slow_commit_holds_up_nobody_and_is_not_lost(database: Database) -> None:
     """What commits late gets a later number, however early it was written."""
-    slow, quick = await running(database.hot), await running(database.hot)
+    slow, quick = await running(database.pool), await running(database.pool)
     tenant = slow.tenant
 
     async def read(after: int) -> tuple[list[tuple[int, str]], int]:
-        found = await ticket_feed.read_after(database, tenant, after, EVERYTHING, 100)
+        found = await feed.read_after(database, tenant, after, EVERYTHING, 100)
         return [(notice.number, notice.ticket.run_id) for notice in found.notices], found.head
 
     async with database.transaction() as connection:
@@ -239,7 +239,7 @@ async def test_a_slow_commit_holds_up_nobody_and_is_not_lost(database: Database)
 
 
 async def test_many_readers_number_at_once_and_agree(database: Database) -> None:
-    runs = [await running(database.hot) for _ in range(5)]
+    runs = [await running(database.pool) for _ in range(5)]
     tenant = runs[0].tenant
     seen: list[list[tuple[int, str]]] = []
 
@@ -247,8 +247,8 @@ async def test_many_readers_number_at_once_and_agree(database: Database) -> None
         numbers: list[tuple[int, str]] = []
         while len(numbers) < 10:
             after = numbers[-1][0] if numbers else 0
-            found = await ticket_feed.read_after(database, tenant, after, EVERYTHING, 3)
-            numbers += [(notice.number, notice.ticket.key) for notice in found.notices]
+            found = await feed.read_after(database, tenant, after, EVERYTHING, 3)
+            numbers += [(notice.number, notice.ticket.id) for notice in found.notices]
         seen.append(numbers)
 
     async def open_one(run: Any, name: str) -> None:
@@ -266,10 +266,10 @@ async def test_many_readers_number_at_once_and_agree(database: Database) -> None
 
 
 async def test_tenants_have_feeds_of_their_own(database: Database) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     async with database.transaction() as connection:
         await tickets.open_all(connection, run.tenant, [ticket_of(run)])
-    foreign = await ticket_feed.read_after(database, Tenant("globex"), 0, EVERYTHING, 10)
+    foreign = await feed.read_after(database, Tenant("globex"), 0, EVERYTHING, 10)
     assert (foreign.notices, foreign.head) == ((), 0)
 
 

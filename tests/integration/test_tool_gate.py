@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.domain.agents import ToolExecution
-from app.domain.messages import Role
-from app.domain.runs import Done
-from app.domain.terminations import BehaviorRequested, Blocked, Cancelled, Failed, Stopped
-from app.domain.tickets import TicketKind, TicketStatus
-from app.domain.tool_calls import INTERRUPTED, ResumeMode, SuspensionRequest, ToolResult
-from app.llm.scripted import in_order, turn
+from app.domain.agents.specs import ToolExecution
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import BehaviorRequested, Blocked, Cancelled, Failed, Stopped
+from app.domain.threads.messages import Role
+from app.domain.tickets.tickets import TicketKind, TicketStatus
+from app.domain.tools.tool_calls import INTERRUPTED, ResumeMode, SuspensionRequest, ToolResult
+from app.llm.scripted.model import in_order, turn
 from app.runtime.plugins import Block, HookView, Phase, Plugin, Request, SetResult, Stop, Suspend
 from app.runtime.state import Change, StateKey
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 from tests.support.event_order import check_run
 from tests.support.hooks import Hooks, about, nothing
 from tests.support.house import Run, an_agent, of_type, replica, texts_of, types_of
@@ -179,7 +179,7 @@ async def test_intercept_suspend_preserves_ticket_resume_mode(database_url: str)
         run = await house.start()
         said = await run.finished()
         [ticket] = await run.tickets()
-        assert (ticket.ticket_id, ticket.reason, ticket.kind, ticket.resume_mode) == (
+        assert (ticket.name, ticket.reason, ticket.kind, ticket.resume_mode) == (
             "gate-1",
             "check",
             TicketKind.APPROVAL,
@@ -241,7 +241,7 @@ UNLOCKED: StateKey[bool, bool] = StateKey("unlocked", lambda: False)
 
 async def test_tool_gate_recheck_executes_before_tool_hook_once(database_url: str) -> None:
     """A first tool unlocks the second: what the gate says counts at the moment of the call."""
-    key, door = Probe(name="key"), Probe(name="door")
+    key, authenticator = Probe(name="key"), Probe(name="door")
 
     def locked(view: HookView) -> Sequence[Request]:
         is_door = view.call is not None and view.call.name == "door"
@@ -251,13 +251,13 @@ async def test_tool_gate_recheck_executes_before_tool_hook_once(database_url: st
         return [Change(UNLOCKED, True)] if view.call and view.call.name == "key" else []
 
     hooks = Hooks({GATE: locked, BEFORE: nothing, AFTER: unlocks}, keys=[UNLOCKED])
-    script = in_order(turn(key.call("c1"), door.call("c2")), turn("done"))
-    agent = an_agent(key.tool, door.tool, plugins=[hooks.plugin])
+    script = in_order(turn(key.call("c1"), authenticator.call("c2")), turn("done"))
+    agent = an_agent(key.tool, authenticator.tool, plugins=[hooks.plugin])
     async with replica(database_url, agent, script) as house:
         said = await (await house.start()).finished()
     assert said[-1]["termination"] == {"type": "natural_end"}
     assert hooks.calls(BEFORE) == ["c1", "c2"]
-    assert len(door.handed) == 1
+    assert len(authenticator.handed) == 1
 
 
 async def test_tool_gate_flush_suspension_backfills_rechecked_and_later_calls(

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from app.domain.errors import ConfigurationError
-from app.domain.messages import Role
-from app.domain.runs import Done
-from app.domain.terminations import Cancelled
-from app.llm.scripted import in_order, turn
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Cancelled
+from app.domain.threads.messages import Role
+from app.llm.scripted.model import in_order, turn
 from app.runtime.plugins import Plugin
 from app.runtime.ports import Tool, ToolContext
 from app.runtime.state import MergeStrategy, StateKey
-from app.tools.failures import ToolFailed
-from app.tools.functions import tool
-from app.tools.parameters import InvalidArguments
+from app.tools.functions.decorator import tool
+from app.tools.functions.failure import ToolFailed
+from app.tools.functions.signature import InvalidArguments
 from tests.support.house import Run, an_agent, of_type, replica
 from tests.support.probes import Probe
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from app.agents.catalog import Catalog
-from app.domain.agents import ToolExecution
-from app.domain.messages import Role
-from app.domain.tool_calls import ToolResult
-from app.llm.scripted import in_order, turn
+from app.domain.agents.specs import ToolExecution
+from app.domain.threads.messages import Role
+from app.domain.tools.tool_calls import ToolResult
+from app.llm.scripted.model import in_order, turn
 from app.runtime.plugins import Phase, Plugin
 from app.runtime.ports import Tool, ToolContext
-from app.runtime.state import MergeStrategy, StateKey, StateScope, UpdateRefused
-from app.tools.functions import tool
+from app.runtime.state import MergeStrategy, StateKey, StateScope, UpdateRejected
+from app.tools.functions.decorator import tool
 from tests.support.conditions import eventually
 from tests.support.hooks import Hooks, nothing
 from tests.support.house import Run, an_agent, of_type, replica
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 def _add(value: int, update: int) -> int:
     if update < 0:
-        raise UpdateRefused("only up")
+        raise UpdateRejected("only up")
     return value + update
 
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from app.clock import new_id
-from app.control.cancel_thread import ThreadCancelAnswer, cancel_thread
-from app.control.fork import ForkRequest, fork
-from app.control.waiting import until_rest
+from app.commands.threads.cancel_thread import ThreadCancelAnswer, cancel_thread
+from app.commands.threads.fork import ForkRequest, fork
 from app.domain.ids import ThreadId
-from app.domain.runs import Done
-from app.domain.terminations import Cancelled
-from app.domain.threads import Thread
-from app.llm.scripted import Gate, in_order, turn
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Cancelled
+from app.domain.threads.threads import Thread
+from app.llm.scripted.model import Gate, in_order, turn
+from app.queries.wait import wait_until_idle
 from tests.support.event_order import check_run
 from tests.support.house import ANN, Replica, Run, an_agent, replica, texts_of, types_of
 from tests.support.invariants import broken_invariants
@@ -28,14 +28,14 @@ APPROVAL = 'CALL risky {"what": "it"}'
 
 
 async def wished_away(house: Replica, run: Run) -> ThreadCancelAnswer:
-    return await cancel_thread(house.desk, ANN, run.thread_id, reason="enough")
+    return await cancel_thread(house.ctx, ANN, run.thread_id, reason="enough")
 
 
 async def assert_all_cancelled(*runs: Run) -> None:
     for run in runs:
         record = run.record
-        assert await until_rest(
-            run.replica.desk, record.tenant, run.thread_id, run.id, 15, only_done=True
+        assert await wait_until_idle(
+            run.replica.ctx, record.tenant, run.thread_id, run.id, 15, only_done=True
         )
         state = (await run.now()).state
         assert isinstance(state, Done)
@@ -120,7 +120,7 @@ async def test_a_thread_is_cancelled_over_http(client: Client) -> None:
 async def forked(house: Replica, origin: Run, **where: Any) -> Thread:
     request = {"from_seq": None, "run_id": None, "title": None, "resource_id": None}
     wish = ForkRequest(thread_id=ThreadId(new_id()), metadata=None, **{**request, **where})
-    return await fork(house.desk, ANN, origin.thread_id, wish)
+    return await fork(house.ctx, ANN, origin.thread_id, wish)
 
 
 async def test_a_fork_has_the_log_up_to_there_and_goes_its_own_way(database_url: str) -> None:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from app.control import reading
-from app.control.decide import decide
-from app.control.explain import explain
-from app.control.tickets import page as ticket_page
-from app.domain.runs import RunFilter
-from app.domain.tickets import TicketFilter
-from app.llm.scripted import Call, in_order, turn
-from app.tools.functions import tool
+from app.commands.tickets.decide import decide
+from app.domain.runs.runs import RunFilter
+from app.domain.tickets.tickets import TicketFilter
+from app.llm.scripted.model import Call, in_order, turn
+from app.queries import records
+from app.queries.explain import explain
+from app.queries.inbox import list_tickets as ticket_page
+from app.tools.functions.decorator import tool
 from tests.support.house import ANN, Replica, an_agent, decision, replica
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ async def risky() -> str:
 
 async def rename(house: Replica, how: str, *tables: str) -> None:
     for table in tables:
-        await house.database.hot.execute(how.format(table))
+        await house.database.pool.execute(how.format(table))
 
 
 async def test_what_is_long_is_not_read_for_what_is_short(database_url: str) -> None:
@@ -36,9 +36,9 @@ async def test_what_is_long_is_not_read_for_what_is_short(database_url: str) -> 
         await run.finished()
         await house.take_nothing_new()
         await rename(house, _AWAY, "messages", "events")
-        [view] = await reading.run_page(house.desk, ANN, RunFilter(), before=None, limit=10)
-        [thread] = await reading.thread_page(
-            house.desk,
+        [view] = await records.list_runs(house.ctx, ANN, RunFilter(), before=None, limit=10)
+        [thread] = await records.list_threads(
+            house.ctx,
             ANN,
             resource_id=None,
             parent_thread_id=None,
@@ -46,10 +46,10 @@ async def test_what_is_long_is_not_read_for_what_is_short(database_url: str) -> 
             before=None,
             limit=10,
         )
-        [ticket] = await ticket_page(house.desk, ANN, TicketFilter(), before=None, limit=10)
-        [reason] = (await explain(house.desk, ANN, run.id)).reasons
+        [ticket] = await ticket_page(house.ctx, ANN, TicketFilter(), before=None, limit=10)
+        [reason] = (await explain(house.ctx, ANN, run.id)).reasons
         await rename(house, _BACK, "events")
-        decided = await decide(house.desk, ANN, run.id, [decision(ticket.ticket_id, "approve")])
+        decided = await decide(house.ctx, ANN, run.id, [decision(ticket.name, "approve")])
         await rename(house, _BACK, "messages")
     assert (view.run.id, view.open_tickets) == (run.id, (ticket,))
     assert thread.id == run.thread_id

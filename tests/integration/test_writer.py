@@ -8,19 +8,27 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from app.clock import SystemClock, pause
-from app.domain.checkpoints import DecidedMeanwhile, Saved
-from app.domain.decisions import Action, Answer, Decision
+from app.clock import SystemClock, sleep
+from app.domain.checkpoints import CheckpointSaved, DecidedConcurrently
 from app.domain.errors import OwnershipLost
-from app.domain.events import ReasoningDelta, StepEnd, StepStart, TextDelta, ToolCallDelta
-from app.domain.runs import Done, NewRun, Running, Waiting
-from app.events import writer
-from app.events.frames import Frame
-from app.events.hub import Subscription
-from app.events.writer import STEP_PATIENCE
-from app.storage import decisions, messages, runs, tickets
-from app.storage.connecting import DatabaseOptions, RawConnection
-from app.storage.database import Database
+from app.domain.events.run_events import (
+    ReasoningDelta,
+    StepEnd,
+    StepStart,
+    TextDelta,
+    ToolCallDelta,
+)
+from app.domain.runs.runs import Done, NewRun, Running, Waiting
+from app.domain.tickets.decisions import Action, Decision, DecisionAnswer
+from app.events import group_commit
+from app.events.fanout.hub import Subscription
+from app.events.group_commit import STEP_START_DELAY_SECONDS
+from app.events.sse_encoding import Frame
+from app.storage.postgres.connect import DatabaseOptions, RawConnection
+from app.storage.postgres.database import Database
+from app.storage.runs import runs
+from app.storage.threads import messages
+from app.storage.tickets import decisions, tickets
 from tests.support.forwarders import Forwarder, forwarding
 from tests.support.rows import contents
 from tests.support.stored_runs import (
@@ -55,7 +63,7 @@ def shown(frames: Sequence[Frame]) -> list[tuple[int, str, str]]:
 
 
 async def logged_deltas(database: Database, run: NewRun) -> list[str]:
-    rows = await database.hot.fetch(
+    rows = await database.pool.fetch(
         "SELECT body FROM events WHERE run_id = $1 AND event_type = 'text_delta' ORDER BY seq",
         run.id,
     )
@@ -83,7 +91,7 @@ async def kill_others(connection: RawConnection) -> None:
 
 
 async def test_adjacent_deltas_become_one_event(database: Database) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     async with writing(database) as voices:
         journal, _ = voices.of(run)
         with_ears = voices.listen(run)
@@ -98,7 +106,7 @@ async def test_adjacent_deltas_become_one_event(database: Database) -> None:
             (TextDelta("f"), 2),
             (TextDelta("g"), 2),
         ):
-            journal.say(event, step)
+            journal.emit(event, step)
         heard = shown(await hear(with_ears, 7))
 
     assert heard == [
@@ -116,34 +124,34 @@ async def test_adjacent_deltas_become_one_event(database: Database) -> None:
 async def test_a_step_that_begins_is_heard_soon_though_nothing_is_said_in_it(
     database: Database,
 ) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     async with writing(database) as voices:
         journal, _ = voices.of(run)
         ears = voices.listen(run)
-        async with asyncio.timeout(STEP_PATIENCE + SLACK):
+        async with asyncio.timeout(STEP_START_DELAY_SECONDS + SLACK):
             for step in (1, 2):
-                journal.say(StepStart("message"), step)
+                journal.emit(StepStart("message"), step)
                 assert shown(await hear(ears, 1)) == [(1 + step, "step_start", "")]
 
 
 async def test_a_step_that_begins_shares_the_commit_of_what_is_said_in_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "STEP_PATIENCE", PATIENCE)
-    run = await running(database.hot)
+    monkeypatch.setattr(group_commit, "STEP_PATIENCE", PATIENCE)
+    run = await running(database.pool)
     async with writing(database) as voices:
         journal, _ = voices.of(run)
         ears = voices.listen(run)
-        journal.say(StepStart("message"), 1)
-        await pause(SOON)
+        journal.emit(StepStart("message"), 1)
+        await sleep(SOON)
         assert ears.is_idle
-        journal.say(TextDelta("a"), 1)
+        journal.emit(TextDelta("a"), 1)
         together = await ears.next(PATIENCE)
         assert shown(together or []) == [(2, "step_start", ""), (3, "text_delta", "a")]
 
 
 async def test_many_voices_are_heard_each_in_its_order(database: Database) -> None:
-    speakers = [await running(database.hot) for _ in range(8)]
+    speakers = [await running(database.pool) for _ in range(8)]
     words = [f"{number} " for number in range(40)]
     async with writing(database) as voices:
 
@@ -152,7 +160,7 @@ async def test_many_voices_are_heard_each_in_its_order(database: Database) -> No
             ears = voices.listen(run)
             heard: list[Frame] = []
             for place, word in enumerate(words):
-                journal.say(TextDelta(word), 1)
+                journal.emit(TextDelta(word), 1)
                 if place % 5 == 4:
                     heard += await hear(ears, 1)
             said = "".join(delta for _, _, delta in shown(heard))
@@ -165,14 +173,14 @@ async def test_many_voices_are_heard_each_in_its_order(database: Database) -> No
     assert told == ["".join(words)] * len(speakers)
     for run in speakers:
         assert "".join(await logged_deltas(database, run)) == "".join(words)
-        seqs = await logged_seqs(database.hot, run)
+        seqs = await logged_seqs(database.pool, run)
         assert seqs == [*range(1, len(seqs) + 1)]
 
 
 async def test_one_busy_thread_does_not_silence_the_others(
     database: Database, database_url: str
 ) -> None:
-    busy, free = await running(database.hot), await running(database.hot)
+    busy, free = await running(database.pool), await running(database.pool)
     async with outsider(database_url) as command, writing(database) as voices:
         ears = voices.listen(busy), voices.listen(free)
         async with command.transaction():
@@ -180,37 +188,37 @@ async def test_one_busy_thread_does_not_silence_the_others(
                 "SELECT FROM event_heads WHERE thread_id = $1 FOR NO KEY UPDATE", busy.thread_id
             )
             speaker, _ = voices.of(busy)
-            speaker.say(TextDelta("first "), 1)
-            voices.of(free)[0].say(TextDelta("free"), 1)
+            speaker.emit(TextDelta("first "), 1)
+            voices.of(free)[0].emit(TextDelta("free"), 1)
             assert shown(await hear(ears[1], 1)) == [(2, "text_delta", "free")]
             assert ears[0].is_idle
-        speaker.say(TextDelta("second"), 2)
+        speaker.emit(TextDelta("second"), 2)
         heard = shown(await hear(ears[0], 2))
     assert heard == [(2, "text_delta", "first "), (3, "text_delta", "second")]
 
 
 async def test_a_lost_voice_is_told_and_not_heard(database: Database) -> None:
-    run = await taken_over(database.hot)
-    before = await contents(database.hot)
+    run = await taken_over(database.pool)
+    before = await contents(database.pool)
     async with writing(database) as voices:
         journal, lost = voices.of(run)
-        journal.say(TextDelta("still here"), 1)
+        journal.emit(TextDelta("still here"), 1)
         await journal.lost.wait()
         with pytest.raises(OwnershipLost):
-            await journal.room()
+            await journal.wait_for_capacity()
         with pytest.raises(OwnershipLost):
             await journal.commit(checkpoint_of(run, "Hi"))
     assert lost == ["lost"]
-    assert await contents(database.hot) == before
+    assert await contents(database.pool) == before
 
 
 async def test_an_event_that_cannot_be_stored_silences_only_its_run(database: Database) -> None:
-    broken, sound = await running(database.hot), await running(database.hot)
+    broken, sound = await running(database.pool), await running(database.pool)
     async with writing(database) as voices:
         journal, lost = voices.of(broken)
         ears = voices.listen(sound)
-        journal.say(TextDelta("x"), 2**40)
-        voices.of(sound)[0].say(TextDelta("y"), 1)
+        journal.emit(TextDelta("x"), 2**40)
+        voices.of(sound)[0].emit(TextDelta("y"), 1)
         assert shown(await hear(ears, 1)) == [(2, "text_delta", "y")]
         await journal.lost.wait()
     assert lost == ["lost"]
@@ -220,25 +228,25 @@ async def test_an_event_that_cannot_be_stored_silences_only_its_run(database: Da
 
 
 async def test_a_checkpoint_takes_along_what_was_said(database: Database) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     async with writing(database) as voices:
         journal, _ = voices.of(run)
         ears = voices.listen(run)
-        journal.say(TextDelta("Hi"), 1)
-        assert await journal.commit(checkpoint_of(run, "Hi", said=[StepEnd()])) == Saved()
+        journal.emit(TextDelta("Hi"), 1)
+        assert await journal.commit(checkpoint_of(run, "Hi", said=[StepEnd()])) == CheckpointSaved()
         heard = await ears.next(PATIENCE)
-        journal.say(TextDelta("and"), 2)
+        journal.emit(TextDelta("and"), 2)
         assert shown(await hear(ears, 1)) == [(4, "text_delta", "and")]
     assert heard is not None
     assert shown(heard) == [(2, "text_delta", "Hi"), (3, "step_end", "")]
     one_commit = "SELECT count(DISTINCT ts) FROM events WHERE seq IN (2, 3)"
-    assert await database.hot.fetchval(one_commit) == 1
+    assert await database.pool.fetchval(one_commit) == 1
 
 
 async def test_a_checkpoint_that_waits_for_a_lock_stops_nobodys_tokens(
     database: Database, database_url: str
 ) -> None:
-    busy, free = await running(database.hot), await running(database.hot)
+    busy, free = await running(database.pool), await running(database.pool)
     async with outsider(database_url) as command, writing(database) as voices:
         ears = voices.listen(free)
         async with command.transaction():
@@ -248,61 +256,61 @@ async def test_a_checkpoint_that_waits_for_a_lock_stops_nobodys_tokens(
             commit = voices.of(busy)[0].commit(checkpoint_of(busy, "Hi"))
             saving = asyncio.gather(commit)
             await until_somebody_waits(command)
-            voices.of(free)[0].say(TextDelta("free"), 1)
+            voices.of(free)[0].emit(TextDelta("free"), 1)
             assert shown(await hear(ears, 1)) == [(2, "text_delta", "free")]
             assert not saving.done()
         [answer] = await saving
-        assert answer == Saved()
+        assert answer == CheckpointSaved()
 
 
 async def test_checkpoints_of_many_runs_are_each_answered(database: Database) -> None:
-    ours = [await running(database.hot) for _ in range(6)]
-    lost = await taken_over(database.hot)
+    ours = [await running(database.pool) for _ in range(6)]
+    lost = await taken_over(database.pool)
     async with writing(database) as voices:
         answers = await asyncio.gather(
             *(voices.of(run)[0].commit(checkpoint_of(run, "Hi", said=[StepEnd()])) for run in ours),
             voices.of(lost)[0].commit(checkpoint_of(lost, "Hi", said=[StepEnd()])),
             return_exceptions=True,
         )
-    assert answers[:-1] == [Saved()] * len(ours)
+    assert answers[:-1] == [CheckpointSaved()] * len(ours)
     assert isinstance(answers[-1], OwnershipLost)
-    assert [await logged_seqs(database.hot, run) for run in ours] == [[1, 2]] * len(ours)
-    assert await logged_seqs(database.hot, lost) == [1]
+    assert [await logged_seqs(database.pool, run) for run in ours] == [[1, 2]] * len(ours)
+    assert await logged_seqs(database.pool, lost) == [1]
 
 
 async def test_a_run_that_waits_is_saved_with_its_tickets_and_falls_silent(
     database: Database,
 ) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     async with writing(database) as voices:
         journal, lost = voices.of(run)
         ears = voices.listen(run)
-        journal.say(TextDelta("May I?"), 1)
+        journal.emit(TextDelta("May I?"), 1)
         waits = checkpoint_of(
             run, "May I?", state=suspended(), opened=[ticket_of(run)], said=[StepEnd()]
         )
-        assert await journal.commit(waits) == Saved()
+        assert await journal.commit(waits) == CheckpointSaved()
         assert shown(await hear(ears, 2)) == [(2, "text_delta", "May I?"), (3, "step_end", "")]
-        journal.say(TextDelta("too late"), 2)
+        journal.emit(TextDelta("too late"), 2)
         await journal.lost.wait()
     assert lost == ["lost"]
-    assert await logged_seqs(database.hot, run) == [1, 2, 3]
+    assert await logged_seqs(database.pool, run) == [1, 2, 3]
 
 
 async def answered(database: Database) -> NewRun:
     """A run that executes, and has an answer that it doesn't know of."""
-    run, clock = await running(database.hot), SystemClock()
+    run, clock = await running(database.pool), SystemClock()
     ticket = ticket_of(run)
     decision = Decision(
         decision_id="decision-1",
-        answer=Answer(action=Action.APPROVE),
+        answer=DecisionAnswer(action=Action.APPROVE),
         subject="somebody",
         at=clock.now(),
     )
     async with database.transaction() as connection:
         assert await runs.lock(connection, run.tenant, run.id) is not None
         await tickets.open_all(connection, run.tenant, [ticket])
-        await decisions.decide(connection, run.tenant, ticket.key, decision)
+        await decisions.decide(connection, run.tenant, ticket.id, decision)
     return run
 
 
@@ -311,11 +319,11 @@ async def test_a_run_does_not_sleep_over_an_answer(database: Database) -> None:
     async with writing(database) as voices:
         journal, _ = voices.of(run)
         ears = voices.listen(run)
-        journal.say(TextDelta("May I?"), 1)
+        journal.emit(TextDelta("May I?"), 1)
         waits = checkpoint_of(run, "May I?", state=suspended(), said=[StepEnd()])
-        assert await journal.commit(waits) == DecidedMeanwhile()
+        assert await journal.commit(waits) == DecidedConcurrently()
         # What was said before is still to be heard, what the checkpoint would have said isn't.
-        journal.say(TextDelta("Thanks"), 2)
+        journal.emit(TextDelta("Thanks"), 2)
         heard = shown(await hear(ears, 2))
     assert heard == [(2, "text_delta", "May I?"), (3, "text_delta", "Thanks")]
 
@@ -323,7 +331,7 @@ async def test_a_run_does_not_sleep_over_an_answer(database: Database) -> None:
 async def test_a_writer_that_stops_leaves_nobody_waiting(
     database: Database, database_url: str
 ) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     async with outsider(database_url) as command, writing(database) as voices:
         async with command.transaction():
             await command.execute(
@@ -351,7 +359,7 @@ async def until_somebody_waits(connection: RawConnection) -> None:
 async def test_every_event_is_logged_once_though_connections_die(
     database: Database, database_url: str
 ) -> None:
-    speakers = [await running(database.hot) for _ in range(10)]
+    speakers = [await running(database.pool) for _ in range(10)]
     words = [f"word {number}" for number in range(60)]
     async with outsider(database_url) as killer, writing(database) as voices:
 
@@ -361,14 +369,14 @@ async def test_every_event_is_logged_once_though_connections_die(
             heard = 0
             for place, word in enumerate(words, 1):
                 # Another step each time, so that none are joined.
-                journal.say(TextDelta(word), place)
+                journal.emit(TextDelta(word), place)
                 if place % 20 == 10:
                     saved = checkpoint_of(run, said=[StepEnd()])
-                    assert await journal.commit(saved) == Saved()
+                    assert await journal.commit(saved) == CheckpointSaved()
                 elif place % 4 == 0:
                     heard += len(await hear(ears, 1))
                 if run is speakers[0] and place % 15 == 0:
-                    journal.say(TextDelta("killing"), 0)
+                    journal.emit(TextDelta("killing"), 0)
                     await kill_others(killer)
             said = len(words) + 3 + (4 if run is speakers[0] else 0)
             await hear(ears, said - heard)
@@ -378,14 +386,14 @@ async def test_every_event_is_logged_once_though_connections_die(
     for run in speakers:
         told = [delta for delta in await logged_deltas(database, run) if delta != "killing"]
         assert told == words
-        seqs = await logged_seqs(database.hot, run)
+        seqs = await logged_seqs(database.pool, run)
         assert seqs == [*range(1, len(seqs) + 1)]
 
 
 async def test_an_end_is_saved_once_though_its_connection_dies(
     database: Database, database_url: str
 ) -> None:
-    run = await running(database.hot)
+    run = await running(database.pool)
     async with outsider(database_url) as killer, writing(database) as voices:
         journal, _ = voices.of(run)
         async with asyncio.TaskGroup() as tasks:
@@ -398,9 +406,9 @@ async def test_an_end_is_saved_once_though_its_connection_dies(
                 )
                 await until_somebody_waits(killer)
                 await kill_others(killer)
-        assert ending.result() == Saved()
-    assert await logged_seqs(database.hot, run) == [1, 2]
-    assert await database.hot.fetchval("SELECT status FROM runs") == "done"
+        assert ending.result() == CheckpointSaved()
+    assert await logged_seqs(database.pool, run) == [1, 2]
+    assert await database.pool.fetchval("SELECT status FROM runs") == "done"
 
 
 # --- when a commit lands and nobody is told -------------------------------------------------------
@@ -418,14 +426,14 @@ async def behind_a_lossy_wire(url: str) -> AsyncIterator[tuple[Forwarder, Databa
 
 async def test_a_flush_whose_reply_is_lost_is_logged_and_heard_once(database_url: str) -> None:
     async with behind_a_lossy_wire(database_url) as (way, database):
-        run = await running(database.hot)
+        run = await running(database.pool)
         way.lose_reply_to(b"lost reply")
         async with writing(database) as voices:
             ears = voices.listen(run)
             journal, _ = voices.of(run)
-            journal.say(TextDelta("lost reply"), 1)
+            journal.emit(TextDelta("lost reply"), 1)
             heard = await hear(ears, 1)
-            journal.say(TextDelta("and on"), 2)
+            journal.emit(TextDelta("and on"), 2)
             heard += await hear(ears, 1)
         assert way.cuts == 1
         assert shown(heard) == [(2, "text_delta", "lost reply"), (3, "text_delta", "and on")]
@@ -438,7 +446,7 @@ async def test_a_checkpoint_whose_reply_is_lost_is_saved_once(
     database_url: str, ending: str, said: list[StepEnd]
 ) -> None:
     async with behind_a_lossy_wire(database_url) as (way, database):
-        run = await running(database.hot)
+        run = await running(database.pool)
         states: dict[str, Running | Waiting | Done] = {
             "running": Running(None),
             "waiting": suspended(),
@@ -456,15 +464,15 @@ async def test_a_checkpoint_whose_reply_is_lost_is_saved_once(
             journal, lost = voices.of(run)
             ears = voices.listen(run)
             # Whether the run is paused was in the reply: its next step border has to ask.
-            assert await journal.commit(checkpoint) == Saved(is_paused=True)
+            assert await journal.commit(checkpoint) == CheckpointSaved(is_paused=True)
             if said:
                 assert shown(await hear(ears, 1)) == [(2, "step_end", "")]
         assert way.cuts == 1
         assert lost == []
-        assert await database.hot.fetchval("SELECT status FROM runs") == ending
-        log = await messages.history(database.hot, run.tenant, run.thread_id)
+        assert await database.pool.fetchval("SELECT status FROM runs") == ending
+        log = await messages.history(database.pool, run.tenant, run.thread_id)
         assert [entry.message.text for entry in log] == ["Hello", "lost reply"]
-        assert await logged_seqs(database.hot, run) == [*range(1, 2 + len(said))]
+        assert await logged_seqs(database.pool, run) == [*range(1, 2 + len(said))]
 
 
 async def test_a_checkpoint_that_writes_nothing_loses_its_connection_and_is_heard_once(
@@ -476,11 +484,11 @@ async def test_a_checkpoint_that_writes_nothing_loses_its_connection_and_is_hear
             journal, _ = voices.of(run)
             ears = voices.listen(run)
             journal.held = True
-            journal.say(TextDelta("May I?"), 1)
+            journal.emit(TextDelta("May I?"), 1)
             way.lose(b"COMMIT")
             waits = checkpoint_of(run, "May I?", state=suspended(), said=[StepEnd()])
-            assert await journal.commit(waits) == DecidedMeanwhile()
-            journal.say(TextDelta("Thanks"), 2)
+            assert await journal.commit(waits) == DecidedConcurrently()
+            journal.emit(TextDelta("Thanks"), 2)
             heard = shown(await hear(ears, 2))
         assert way.cuts == 1
         assert heard == [(2, "text_delta", "May I?"), (3, "text_delta", "Thanks")]

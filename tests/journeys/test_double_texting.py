@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from app.control.new_runs import OnActive
+from app.commands.runs.new_run import OnActive
 from tests.support.conditions import Effects
 from tests.support.conversations import said, texts
 from tests.support.invariants import broken_invariants

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.tasks import OUTCOME_UNKNOWN
+from app.domain.children.background_tasks import OUTCOME_UNKNOWN
 from tests.support.conditions import Effects, eventually
 from tests.support.databases import Databases
 from tests.support.event_order import check_run

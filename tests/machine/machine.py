@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from app.domain.agents import AgentSpec
-from app.domain.decisions import Action
-from app.domain.failures import FailureKind, failed
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, CallId
-from app.domain.tool_calls import Effect
-from app.llm.scripted import Call, Fail, Say, Turn
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.tickets.decisions import Action
+from app.domain.tools.tool_calls import Effect
+from app.llm.scripted.model import Call, Fail, Say, ScriptedTurn
 from tests.support.playing import Happening, Kind, Player, Reply
 from tests.support.thread_rows import Rows, check_rows, check_same
 from tests.support.watching import WatchedTool
@@ -63,7 +63,7 @@ _ERROR = failed(FailureKind.INVALID_REQUEST, "the provider is out of order")
 
 
 @st.composite
-def turns(draw: st.DrawFn) -> Turn:
+def turns(draw: st.DrawFn) -> ScriptedTurn:
     """One answer: some text, some calls; seldom one that breaks off."""
     pieces = draw(st.lists(st.sampled_from(["Well, ", "let me ", "see."]), max_size=2))
     names = draw(st.lists(st.sampled_from(_NAMES), max_size=3))
@@ -73,7 +73,7 @@ def turns(draw: st.DrawFn) -> Turn:
     ]
     broken = [Fail(_ERROR)] if draw(st.integers(0, 19)) == 19 else []
     said = [Say(tuple(pieces))] if pieces else []
-    return Turn((*said, *calls, *broken))
+    return ScriptedTurn((*said, *calls, *broken))
 
 
 _SCRIPTS = st.lists(turns(), max_size=4)
@@ -104,7 +104,9 @@ class ThreadMachine(RuleBasedStateMachine):
         self.rows: Rows
 
     @initialize(script=_SCRIPTS, passes=_PASSES, here=st.booleans(), parallel=st.booleans())
-    def start(self, script: list[Turn], passes: set[int], here: bool, parallel: bool) -> None:
+    def start(
+        self, script: list[ScriptedTurn], passes: set[int], here: bool, parallel: bool
+    ) -> None:
         is_parallel = parallel and not self._is_real
         self._each(
             lambda player: player.start(script, here=here, passes=passes, parallel=is_parallel)
@@ -129,7 +131,7 @@ class ThreadMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.rows.record.is_done)
     @rule(script=_SCRIPTS, passes=_PASSES, here=st.booleans(), parallel=st.booleans())
     def start_another(
-        self, script: list[Turn], passes: set[int], here: bool, parallel: bool
+        self, script: list[ScriptedTurn], passes: set[int], here: bool, parallel: bool
     ) -> None:
         is_parallel = parallel and not self._is_real
         self._each(

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
 from app.domain.ids import TicketKey
-from app.domain.messages import Role
-from app.domain.runs import Done
-from app.domain.terminations import Cancelled
-from app.domain.tickets import Ticket
-from app.domain.tool_calls import INTERRUPTED, CallStatus
-from app.runtime.context import ActiveRun
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Cancelled
+from app.domain.threads.messages import Role
+from app.domain.tickets.tickets import Ticket
+from app.domain.tools.tool_calls import INTERRUPTED, CallStatus
+from app.runtime.active_run import ActiveRun
 from app.runtime.ports import CheckpointStore
 
 
@@ -24,7 +24,7 @@ class _Unmarked:
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
         unmarked = tuple(
             replace(state, status=CallStatus.PENDING)
-            if state.status is CallStatus.RUNNING and state.untold is None
+            if state.status is CallStatus.RUNNING and state.unreported is None
             else state
             for state in checkpoint.calls
         )
@@ -64,13 +64,13 @@ class AppliesTwice:
     answered: dict[TicketKey, Ticket] = field(default_factory=dict)
 
     def __call__(self, run: ActiveRun) -> None:
-        known = {ticket.key for ticket in run.tickets}
+        known = {ticket.id for ticket in run.tickets}
         again = [
             ticket
             for ticket in self.answered.values()
-            if ticket.key not in known
+            if ticket.id not in known
             and ticket.run_id == run.record.id
             and ticket.call_id in run.open_calls
         ]
         run.tickets = [*again, *run.tickets]
-        self.answered |= {ticket.key: ticket for ticket in run.tickets if ticket.decision}
+        self.answered |= {ticket.id: ticket for ticket in run.tickets if ticket.decision}

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from app.domain.decisions import Action
 from app.domain.ids import CallId
-from app.llm.scripted import Call, Turn, turn
+from app.domain.tickets.decisions import Action
+from app.llm.scripted.model import Call, ScriptedTurn, turn
 from tests.machine.machine import SPEC, tools
 from tests.support.memory_house import MemoryHouse
 from tests.support.playing import Happening, Kind, Player, Reply
@@ -14,7 +14,7 @@ from tests.support.playing import Happening, Kind, Player, Reply
 FARTHER_THAN_ANY = 200
 
 
-def script() -> list[Turn]:
+def script() -> list[ScriptedTurn]:
     return [
         turn("Let me see.", _call("c1", "read"), _call("c2", "gated"), _call("c3", "risky")),
         turn(_call("c1", "asking"), _call("c2", "safe")),

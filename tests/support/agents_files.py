@@ -17,7 +17,7 @@ api_key = "unused"
 """
 
 TOOLS = """
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 @tool
 async def add(a: int, b: int) -> int:

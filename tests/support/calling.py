@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from app.domain.events import AgentEvent
+from app.domain.events.run_events import AgentEvent
 from app.domain.ids import CallId, RunId, ThreadId
 from app.domain.json_values import Json
 from app.runtime.ports import ToolContext
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 
 def context(said: list[AgentEvent] | None = None) -> ToolContext:
@@ -17,7 +17,7 @@ def context(said: list[AgentEvent] | None = None) -> ToolContext:
         call_id=CallId("call"),
         tool_name="tool",
         idempotency_key="run:1:call",
-        say=(said if said is not None else []).append,
+        emit=(said if said is not None else []).append,
     )
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from app.storage import embedded_programs as programs
-from app.storage.embedded_programs import ServerUser
+from app.embedded_postgres import programs
+from app.embedded_postgres.programs import ServerUser
 
 _PATIENCE = 60
 _QUICK = {"fsync": "off", "full_page_writes": "off", "max_connections": "40"}

@@ -2,8 +2,8 @@
 
 from typing import TypeAlias
 
-from app.storage.connecting import RawConnection
-from app.storage.database import RawPool
+from app.storage.postgres.connect import RawConnection
+from app.storage.postgres.database import RawPool
 
 Contents: TypeAlias = dict[str, list[str]]
 

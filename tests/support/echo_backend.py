@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.agents.catalog import Catalog
-from app.backends.base import Abort, Backend, BackendError, Look, Turn, Voice
+from app.backends.base import Abort, Backend, BackendError, PendingQuestions, Turn, TurnEmitter
 from app.backends.registry import Backends
-from app.domain.agents import AgentSpec
-from app.domain.backends import (
+from app.domain.agents.backend_results import (
     Artifact,
     BackendCancelled,
     BackendFailed,
@@ -25,7 +24,7 @@ from app.domain.backends import (
     WaitingAuth,
     WaitingInput,
 )
-from app.domain.capabilities import (
+from app.domain.agents.capabilities import (
     Cancellation,
     Capabilities,
     Continuation,
@@ -33,7 +32,8 @@ from app.domain.capabilities import (
     Transcript,
     Waits,
 )
-from app.domain.endpoints import Endpoint
+from app.domain.agents.endpoints import Endpoint
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId
 
 ECHO = Capabilities(
@@ -63,7 +63,7 @@ class Echo:
 
     # --- as a factory -----------------------------------------------------------------------------
 
-    def faults(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
+    def option_errors(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
         unknown = sorted(set(endpoint.options) - {"loud"})
         return [(f"options.{key}", "unknown key; remove it") for key in unknown]
 
@@ -75,13 +75,13 @@ class Echo:
 
     # --- as a backend -----------------------------------------------------------------------------
 
-    async def execute_root(self, turn: Turn, voice: Voice) -> BackendResult:
+    async def execute_root(self, turn: Turn, voice: TurnEmitter) -> BackendResult:
         self.turns.append(turn)
         words = "\n".join(message.text for message in turn.new_messages)
         if words == "hang unheard":
             return await self._speak("hang", "", voice)
         if not turn.joins:
-            await voice.accepted({"task": turn.key})
+            await voice.bind({"task": turn.key})
         if turn.answers:
             return _said(f"you answered: {words}")
         verb, _, rest = words.partition(" ")
@@ -89,7 +89,7 @@ class Echo:
             return await self._speak(verb, rest, voice)
         return _answer(verb, rest, words)
 
-    async def _speak(self, verb: str, rest: str, voice: Voice) -> BackendResult:
+    async def _speak(self, verb: str, rest: str, voice: TurnEmitter) -> BackendResult:
         if verb == "say":
             for word in rest.split():
                 voice.text(f"{word} ")
@@ -100,7 +100,7 @@ class Echo:
         voice.text("here")
         return _said("still here")
 
-    async def asked_now(self, look: Look) -> frozenset[str]:
+    async def pending_questions(self, look: PendingQuestions) -> frozenset[str]:
         return frozenset() if self.was_answered else look.questions
 
     async def abort(self, abort: Abort) -> None:

@@ -14,7 +14,7 @@ import anyio.to_thread
 import uvicorn
 from fastapi import FastAPI
 
-from app.storage.embedded import EmbeddedPostgres
+from app.embedded_postgres.server import EmbeddedPostgres
 
 
 def hold(folder: Path) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
-from app.domain.control_events import CONTROL_EVENTS
-from app.domain.runs import LIFECYCLE
-from app.domain.tool_calls import INTERRUPTED
+from app.domain.events.command_events import COMMAND_EVENTS
+from app.domain.runs.runs import LIFECYCLE
+from app.domain.tools.tool_calls import INTERRUPTED
 
 Event: TypeAlias = Mapping[str, Any]
 
@@ -123,7 +123,7 @@ class _RunOrder:
         kind = event["event_type"]
         assert self._phase is not _Phase.OVER, "something after the end"
         assert (kind == "run_created") == (self._phase is _Phase.NEW), "run_created is first, once"
-        if kind in CONTROL_EVENTS:
+        if kind in COMMAND_EVENTS:
             self._control(kind, event)
             return
         if kind == "activity_snapshot" and "step" not in event:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.llm.call_prompts import Round, rounds_of
+from app.llm.scripted.prompts import Round, rounds_of
 
 _CHAOS = re.compile(r"\bCHAOS ([\w-]+)( once)?")
 _STOP = re.compile(r"\bSTOP (\w+)")

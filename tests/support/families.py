@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.agents.catalog import Catalog
-from app.domain.errands import AboutChild
+from app.domain.children.followups import ChildFollowup
 from app.domain.ids import AgentId, CallId, TaskId
-from app.domain.messages import Role
-from app.domain.runs import RunRecord
-from app.llm.scripted import Call, Script, Turn, in_order, turn
+from app.domain.runs.runs import RunRecord
+from app.domain.threads.messages import Role
+from app.llm.scripted.model import Call, Script, ScriptedTurn, in_order, turn
 from app.runtime.ports import ModelRequest, Tool
-from app.storage import children, overdue_errands
+from app.storage.children import child_runs, lost_followups
 from tests.support.conditions import eventually
 from tests.support.house import Replica, Run, an_agent, joined
 from tests.support.probes import Probe
@@ -22,7 +22,7 @@ from tests.support.probes import Probe
 class Member:
     """One agent: what it answers in turn, and whom it may give work to."""
 
-    turns: Sequence[Turn] | Script
+    turns: Sequence[ScriptedTurn] | Script
     delegates: Sequence[str] = ()
     tools: Sequence[Tool] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -35,7 +35,7 @@ def family(**members: Member) -> tuple[Catalog, Script]:
         for name, each in members.items()
     }
 
-    def play(request: ModelRequest) -> Turn:
+    def play(request: ModelRequest) -> ScriptedTurn:
         return plays[request.system_prompt](request)
 
     catalogs = [
@@ -51,13 +51,13 @@ def family(**members: Member) -> tuple[Catalog, Script]:
     return joined(*catalogs), play
 
 
-def by_transcript(*turns: Turn | Callable[[TaskId], Turn]) -> Script:
+def by_transcript(*turns: ScriptedTurn | Callable[[TaskId], ScriptedTurn]) -> Script:
     """A script that is a list, whoever plays it from where on; a turn may be about the first task."""
 
-    def play(request: ModelRequest) -> Turn:
+    def play(request: ModelRequest) -> ScriptedTurn:
         said = sum(message.role is Role.ASSISTANT for message in request.messages)
         chosen = turns[said]
-        if isinstance(chosen, Turn):
+        if isinstance(chosen, ScriptedTurn):
             return chosen
         begun = next(message for message in request.messages if message.role is Role.TOOL)
         return chosen(TaskId(json.loads(begun.text)["task_id"]))
@@ -71,7 +71,7 @@ def work_for(agent: str, prompt: str = "look it up", id: str | None = None) -> C
     return Call(tool=f"agent_run_{agent}", arguments={"prompt": prompt}, id=call_id)
 
 
-def cautious(probe: Probe, *turns: Turn) -> Member:
+def cautious(probe: Probe, *turns: ScriptedTurn) -> Member:
     """Calls the probe first, which somebody has to approve."""
     return Member(
         [turn(probe.call("c1")), *turns], tools=[probe.tool], more={"approval": ["probe"]}
@@ -81,7 +81,7 @@ def cautious(probe: Probe, *turns: Turn) -> Member:
 async def children_of(run: Run) -> list[Run]:
     """The children of a run as it stands."""
     async with run.replica.database.reading() as connection:
-        found = await children.of_run(connection, run.record.tenant, run.id)
+        found = await child_runs.of_run(connection, run.record.tenant, run.id)
     return [Run(run.replica, record) for record in found]
 
 
@@ -106,15 +106,15 @@ async def children_forgotten(run: Run) -> None:
 
 async def records_below(house: Replica, run: Run) -> list[RunRecord]:
     async with house.database.reading() as connection:
-        return await children.below(connection, run.record.tenant, run.id)
+        return await child_runs.descendants(connection, run.record.tenant, run.id)
 
 
 async def lose_errands(house: Replica) -> None:
     """As the queue does over whose failure the database went away."""
-    await house.database.hot.execute("DELETE FROM pgq.pgqueuer WHERE entrypoint = 'errand'")
+    await house.database.pool.execute("DELETE FROM pgq.pgqueuer WHERE entrypoint = 'errand'")
 
 
-async def overdue(house: Replica) -> list[AboutChild]:
+async def overdue(house: Replica) -> list[ChildFollowup]:
     """What the sweeper would have done now, if nothing needed its time."""
     async with house.database.reading() as connection:
-        return await overdue_errands.of_children(connection, grace=0, limit=10)
+        return await lost_followups.of_children(connection, grace=0, limit=10)

@@ -4,38 +4,39 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
 from app.clock import SystemClock
-from app.domain.checkpoints import Saved
-from app.domain.events import RunFinish, TextDelta
+from app.domain.checkpoints import CheckpointSaved
+from app.domain.events.run_events import RunFinish, TextDelta
 from app.domain.ids import RunId
-from app.domain.runs import Done, NewRun, Waiting
-from app.domain.tickets import Ticket
-from app.events.follow import Follower, Scope, follow
-from app.events.frames import Frame
-from app.events.hub import Subscription
-from app.storage import checkpoints, hot_flushes
-from app.storage.database import Database
+from app.domain.runs.runs import Done, NewRun, Waiting
+from app.domain.tickets.tickets import Ticket
+from app.events.fanout.hub import Subscription
+from app.events.follow import Follower, StreamScope, follow
+from app.events.sse_encoding import Frame
+from app.storage.checkpoints import single
+from app.storage.events import batched_append
+from app.storage.postgres.database import Database
 from tests.support.stored_runs import checkpoint_of, deltas
 from tests.support.voices import PATIENCE, Voices
 
 NOW = SystemClock().now
 
 
-def scope_of(run: NewRun, run_id: RunId | None = None, *, until_done: bool = False) -> Scope:
-    return Scope(run.tenant, run.thread_id, run_id, until_done)
+def scope_of(run: NewRun, run_id: RunId | None = None, *, until_done: bool = False) -> StreamScope:
+    return StreamScope(run.tenant, run.thread_id, run_id, until_done)
 
 
 @asynccontextmanager
 async def following(
     database: Database,
     voices: Voices,
-    scope: Scope,
+    scope: StreamScope,
     *,
     after: int = 0,
     heartbeat: float = PATIENCE,
     subscription: Subscription | None = None,
 ) -> AsyncIterator["Reader"]:
     follower = follow(
-        database.hot,
+        database.pool,
         voices.hub,
         scope,
         after=after,
@@ -87,8 +88,8 @@ class Reader:
 
 async def log_unheard(database: Database, run: NewRun, count: int, attempt: int = 1) -> None:
     """Write events that nobody is told of."""
-    flush = hot_flushes.Flush(run.tenant, run.thread_id, run.id, attempt, deltas(*["x"] * count))
-    assert await hot_flushes.flush(database.hot, [flush], NOW())
+    flush = batched_append.Flush(run.tenant, run.thread_id, run.id, attempt, deltas(*["x"] * count))
+    assert await batched_append.flush(database.pool, [flush], NOW())
 
 
 async def come_to_rest(
@@ -96,12 +97,12 @@ async def come_to_rest(
 ) -> None:
     async with voices.outgoing.transaction() as transaction:
         saved = checkpoint_of(run, state=state, opened=opened, attempt=attempt)
-        outcome = await checkpoints.save(transaction.connection, saved, at=transaction.now)
-        assert outcome == Saved()
-        transaction.say(run.tenant, run.thread_id, run.id, RunFinish({}, {"type": "suspended"}))
+        outcome = await single.save(transaction.connection, saved, at=transaction.now)
+        assert outcome == CheckpointSaved()
+        transaction.emit(run.tenant, run.thread_id, run.id, RunFinish({}, {"type": "suspended"}))
 
 
 async def say(voices: Voices, run: NewRun, *texts: str) -> None:
     async with voices.outgoing.transaction() as transaction:
         for text in texts:
-            transaction.say(run.tenant, run.thread_id, run.id, TextDelta(text), 1)
+            transaction.emit(run.tenant, run.thread_id, run.id, TextDelta(text), 1)

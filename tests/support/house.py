@@ -10,57 +10,59 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from app.agents.catalog import Catalog
-from app.agents.roster import Roster
+from app.agents.registry import AgentRegistry
 from app.backends.registry import Backends
-from app.clock import SystemClock, new_id, pause
-from app.control.answers import DecisionRequest
-from app.control.cancel import CancelAnswer, cancel
-from app.control.decide import Decided
-from app.control.desk import Desk, Limits
-from app.control.errands import run_errand
-from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
-from app.control.pause import PauseAnswer, Unpaused
-from app.control.pause import pause as pause_run
-from app.control.signals import run_signal_job
-from app.dispatch.bench import Workbench
-from app.dispatch.deadlines import Deadlines
-from app.dispatch.deafness import Deafness
-from app.dispatch.launch import decide_and_resume, resume_run, start_run
-from app.dispatch.liveness import Liveness
-from app.dispatch.queue import DeliveryQueue, Handled
-from app.dispatch.remote_looks import RemoteLooks
-from app.dispatch.suspicion import Suspicion
-from app.dispatch.sweeper import Sweeper
-from app.dispatch.task_execution import TaskBench
-from app.dispatch.tasks import TaskWorker
-from app.dispatch.worker import Worker
-from app.domain.agents import AgentSpec
-from app.domain.decisions import Action, Answer
+from app.builtin_plugins.builtin import BUILTIN_KINDS
+from app.builtin_plugins.kinds import PluginConfig, PluginKind
+from app.clock import SystemClock, new_id, sleep
+from app.commands.followups.dispatch import run_followup
+from app.commands.runs.cancel import CancelAnswer, cancel
+from app.commands.runs.new_run import IfThreadMissing, OnActive, StartRequest
+from app.commands.runs.pause import PauseAnswer, Unpaused
+from app.commands.runs.pause import pause as pause_run
+from app.commands.tickets.decide import Decided
+from app.commands.tickets.decision_types import DecisionRequest
+from app.commands.tickets.signals import run_signal_job
+from app.context import ServiceContext, ServiceLimits
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, MessageId, RunId, Tenant, ThreadId, WorkerId
-from app.domain.inference import NO_OPTIONS, InferenceOptions, RetryPolicy
+from app.domain.inference.options import NO_OPTIONS, InferenceOptions, RetryPolicy
 from app.domain.json_values import Json, JsonObject
-from app.domain.limits import OnLimit, limits_in_request
-from app.domain.messages import LoggedMessage, Message, Role, Text
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
-from app.domain.rate_limits import RateLimitPolicy
-from app.domain.runs import RunRecord
-from app.domain.tickets import Ticket
+from app.domain.runs.limits import OnLimit, limits_in_request
+from app.domain.runs.rate_limits import RateLimitPolicy
+from app.domain.runs.runs import RunRecord
+from app.domain.threads.messages import LoggedMessage, Message, Role, Text
+from app.domain.tickets.decisions import Action, DecisionAnswer
+from app.domain.tickets.tickets import Ticket
 from app.events import follow as following
-from app.events.hub import Hub
-from app.events.notify_wire import NotifyWire
-from app.events.outgoing import Outgoing, Publisher
-from app.events.relay import Hint, Relay, Topic
-from app.events.writer import Writer
+from app.events.fanout.hub import Hub
+from app.events.fanout.notify import NotifyTransport
+from app.events.fanout.relay import Hint, Relay, Topic
+from app.events.group_commit import GroupCommit
+from app.events.transaction import EventTransactions, Publisher
 from app.llm.catalog import ModelCatalog
-from app.llm.scripted import Script, ScriptedModel
-from app.plugins.kinds import PluginConfig, PluginKind
-from app.plugins.shipped import SHIPPED
+from app.llm.scripted.model import Script, ScriptedModel
 from app.runtime.plugins import Plugin
 from app.runtime.ports import LanguageModel, Tool
-from app.storage import messages, runs, tickets
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import DATABASE_AWAY, Database
-from app.storage.runs import RunKey
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
+from app.storage.runs import runs
+from app.storage.runs.runs import RunKey
+from app.storage.threads import messages
+from app.storage.tickets import tickets
+from app.workers.background_tasks.execution import TaskContext
+from app.workers.background_tasks.worker import TaskWorker
+from app.workers.delivery_queue import DeliveryQueue, DeliveryResult
+from app.workers.direct_start import decide_and_execute, resume_run, start_and_execute
+from app.workers.execution_context import ExecutionContext
+from app.workers.heartbeat import Heartbeat
+from app.workers.liveness.outage_allowance import OutageAllowance
+from app.workers.liveness.poison_guard import PoisonGuard
+from app.workers.periodic.remote_polling import RemotePolling
+from app.workers.periodic.sweeper import Sweeper
+from app.workers.periodic.ticket_expiry import TicketExpiry
+from app.workers.worker import Worker
 from tests.support.event_order import check_run
 
 Event: TypeAlias = dict[str, Any]
@@ -122,7 +124,7 @@ def an_agent(
         agents={spec.id: spec},
         models={},
         tools=by_name,
-        plugins={**SHIPPED, **{plugin.name: _ready_made(plugin) for plugin in plugins}},
+        plugins={**BUILTIN_KINDS, **{plugin.name: _ready_made(plugin) for plugin in plugins}},
     )
 
 
@@ -167,65 +169,65 @@ class Replica:
         self.catalog = catalog
         self.starts_with = next(iter(catalog.agents))
         clock, self.hub = SystemClock(), Hub()
-        self.relay = Relay(database, self.hub, self.me, NotifyWire(database), clock)
+        self.relay = Relay(database, self.hub, self.me, NotifyTransport(database), clock)
         self.publisher = Publisher(self.hub, self.relay)
-        self.outgoing = Outgoing(database, self.publisher, clock)
-        self.writer = Writer(database, self.publisher, self.outgoing, clock)
-        self.roster = Roster(catalog, _models(played), database, backends)
-        self.desk = Desk(
+        self.outgoing = EventTransactions(database, self.publisher, clock)
+        self.writer = GroupCommit(database, self.publisher, self.outgoing, clock)
+        self.registry = AgentRegistry(catalog, _models(played), database, backends)
+        self.ctx = ServiceContext(
             database=database,
-            outgoing=self.outgoing,
+            events=self.outgoing,
             publisher=self.publisher,
             hub=self.hub,
             clock=clock,
-            roster=self.roster,
-            limits=Limits(),
+            agents=self.registry,
+            limits=ServiceLimits(),
             announce_cancel=self._announce_cancel,
             heartbeat_timeout=PATIENCE,
             backends=backends,
         )
-        bench = Workbench(
+        bench = ExecutionContext(
             database=database,
             writer=self.writer,
-            roster=self.roster,
+            agents=self.registry,
             clock=clock,
             backends=backends,
             rate_limits=rate_limits or RateLimitPolicy(),
         )
-        suspicion = Suspicion()
-        self.worker = Worker(bench, self.me, suspicion, slots=slots, heartbeat_timeout=PATIENCE)
+        poison_guard = PoisonGuard()
+        self.worker = Worker(bench, self.me, poison_guard, slots=slots, heartbeat_timeout=PATIENCE)
         self.tasks = TaskWorker(
-            TaskBench(database=database, outgoing=self.outgoing, roster=self.roster),
+            TaskContext(database=database, outgoing=self.outgoing, agents=self.registry),
             self.me,
-            suspicion,
+            poison_guard,
             slots=slots,
             heartbeat_timeout=PATIENCE,
         )
-        deafness = Deafness(time.monotonic, remembered=PATIENCE)
-        self.liveness = Liveness(
+        outage_allowance = OutageAllowance(time.monotonic, remembered=PATIENCE)
+        self.liveness = Heartbeat(
             database,
             self.worker,
             self.tasks,
             role="all",
             interval=0.5,
             patience=5,
-            deafness=deafness,
+            outage_allowance=outage_allowance,
         )
-        self.deadlines = Deadlines(self.desk, interval=FOLLOW_UP)
-        self.looks = RemoteLooks(self.desk, interval=4 * FOLLOW_UP)
+        self.deadlines = TicketExpiry(self.ctx, interval=FOLLOW_UP)
+        self.looks = RemotePolling(self.ctx, interval=4 * FOLLOW_UP)
         self.sweeper = Sweeper(
             database,
-            self.roster,
+            self.registry,
             interval=FOLLOW_UP,
             heartbeat_timeout=PATIENCE,
-            deafness=deafness,
+            outage_allowance=outage_allowance,
         )
         self.queue = DeliveryQueue(
             database,
             self._handle,
             self.tasks.handle,
-            partial(run_errand, self.desk),
-            partial(run_signal_job, self.desk),
+            partial(run_followup, self.ctx),
+            partial(run_signal_job, self.ctx),
             poll=0.2,
             lost_after=2.0,
         )
@@ -234,14 +236,14 @@ class Replica:
     # --- life and death ---------------------------------------------------------------------------
 
     async def open(self, tasks: asyncio.TaskGroup) -> None:
-        await self.roster.publish()
+        await self.registry.publish()
         await self.liveness.beat()
         work: list[Coroutine[None, None, None]] = [
             self.worker.run(),
             self.tasks.run(),
             self.writer.run(),
             self.relay.run(),
-            self.relay.listen({Topic.CANCEL: self.liveness.heard}),
+            self.relay.listen({Topic.CANCEL: self.liveness.on_cancel_hint}),
             self._look_for_lost_hints(),
             self.liveness.run(),
             self.sweeper.run(),
@@ -289,27 +291,27 @@ class Replica:
         await asyncio.wait(tasks, timeout=PATIENCE)
         try:
             while is_dead:
-                with suppress(*DATABASE_AWAY):
-                    await self.database.hot.execute(_LONG_AGO, self.me)
+                with suppress(*DATABASE_UNAVAILABLE):
+                    await self.database.pool.execute(_LONG_AGO, self.me)
                     break
         finally:
             await self.database.close()
 
     async def _look_for_lost_hints(self) -> None:
         while True:
-            await pause(2 * FOLLOW_UP)
-            with suppress(*DATABASE_AWAY):
+            await sleep(2 * FOLLOW_UP)
+            with suppress(*DATABASE_UNAVAILABLE):
                 await self.relay.catch_up()
 
-    async def _handle(self, key: RunKey, dispatch_id: str) -> Handled:
+    async def _handle(self, key: RunKey, dispatch_id: str) -> DeliveryResult:
         if not await self.worker.reserve_within(1.0):
-            return Handled.BUSY
+            return DeliveryResult.BUSY
         await self.worker.claim_and_launch(key, dispatch_id)
-        return Handled.DONE
+        return DeliveryResult.DONE
 
     async def _announce_cancel(self, tenant: Tenant, run_id: RunId, reason: str | None) -> None:
         hint = Hint(run_id, f"{tenant}\n{run_id}\n{reason or ''}")
-        await self.relay.tell(Topic.CANCEL, [hint])
+        await self.relay.send_hints(Topic.CANCEL, [hint])
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -341,7 +343,7 @@ class Replica:
             limits=limits_in_request(limits or {}, on_limit),
         )
         worker = self.worker if here else None
-        started = await start_run(self.desk, worker, ANN, request)
+        started = await start_and_execute(self.ctx, worker, ANN, request)
         return Run(self, started.record)
 
     def same(self, run: "Run") -> "Run":
@@ -360,9 +362,9 @@ class Run:
 
     async def until(self, event_type: str, count: int = 1) -> list[Event]:
         """All that the run has said until the event came so many times, in a sound order."""
-        scope = following.Scope(self.record.tenant, self.thread_id, self.id, until_done=True)
+        scope = following.StreamScope(self.record.tenant, self.thread_id, self.id, until_done=True)
         follower = following.follow(
-            self.replica.database.hot,
+            self.replica.database.pool,
             self.replica.hub,
             scope,
             after=self.record.events_from - 1,
@@ -402,7 +404,9 @@ class Run:
         return record
 
     async def log(self) -> list[LoggedMessage]:
-        return await messages.history(self.replica.database.hot, self.record.tenant, self.thread_id)
+        return await messages.history(
+            self.replica.database.pool, self.record.tenant, self.thread_id
+        )
 
     async def tickets(self) -> list[Ticket]:
         async with self.replica.database.reading() as connection:
@@ -410,7 +414,7 @@ class Run:
 
     async def calls(self) -> dict[str, str]:
         """Status of each kept call."""
-        rows = await self.replica.database.hot.fetch(
+        rows = await self.replica.database.pool.fetch(
             "SELECT call_id, status FROM tool_calls WHERE run_id = $1 ORDER BY position", self.id
         )
         return {row["call_id"]: row["status"] for row in rows}
@@ -420,16 +424,16 @@ class Run:
 
     async def decide_all(self, *requests: DecisionRequest) -> Decided:
         house = self.replica
-        return await decide_and_resume(house.desk, house.worker, ANN, self.id, requests)
+        return await decide_and_execute(house.ctx, house.worker, ANN, self.id, requests)
 
     async def cancel(self, reason: str | None = None) -> CancelAnswer:
-        return await cancel(self.replica.desk, ANN, self.id, reason=reason)
+        return await cancel(self.replica.ctx, ANN, self.id, reason=reason)
 
     async def pause(self, reason: str | None = None) -> PauseAnswer:
-        return await pause_run(self.replica.desk, ANN, self.id, reason=reason)
+        return await pause_run(self.replica.ctx, ANN, self.id, reason=reason)
 
     async def resume(self) -> Unpaused:
-        return await resume_run(self.replica.desk, self.replica.worker, ANN, self.id)
+        return await resume_run(self.replica.ctx, self.replica.worker, ANN, self.id)
 
 
 def decision(
@@ -443,7 +447,9 @@ def decision(
 ) -> DecisionRequest:
     return DecisionRequest(
         ticket=ticket,
-        answer=Answer(action=Action(action), arguments=arguments, result=result, reason=reason),
+        answer=DecisionAnswer(
+            action=Action(action), arguments=arguments, result=result, reason=reason
+        ),
         decision_id=decision_id,
         args_digest=None,
     )

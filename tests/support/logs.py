@@ -2,7 +2,7 @@
 
 from app.domain.ids import CallId, MessageId, RunId
 from app.domain.json_values import Json, JsonObject
-from app.domain.messages import LoggedMessage, Message, Role, Text, ToolCall, Visibility
+from app.domain.threads.messages import LoggedMessage, Message, Role, Text, ToolCall, Visibility
 
 
 def message(

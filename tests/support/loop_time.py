@@ -15,11 +15,11 @@ from functools import partial
 
 import uvicorn
 
+from app.bootstrap.application import open_application
+from app.http.auth import load_authenticator
+from app.http.limits.connections import bounded_protocol
 from app.main import create_app
 from app.settings import Settings
-from app.transport.auth import doorkeeper
-from app.transport.wire import bounded_protocol
-from app.wiring.house import open_house
 
 REFERENCE_ROUNDS = 5_000_000
 """About 100 ms on a common machine."""
@@ -81,12 +81,12 @@ class _Server(uvicorn.Server):
 async def served_here(settings: Settings) -> AsyncIterator[int]:
     """The whole service on this loop, as `holdfast serve` has it; yields its port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    async with open_house(settings) as house:
+    async with open_application(settings) as house:
         gc.collect()
         gc.freeze()
         config = uvicorn.Config(
-            create_app(house, doorkeeper(None, None)),
-            http=bounded_protocol(settings.client_patience, settings.max_body_bytes),
+            create_app(house, load_authenticator(None, None)),
+            http=bounded_protocol(settings.client_timeout, settings.max_body_bytes),
             ws="none",
             log_config=None,
             access_log=False,

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.clock import new_id
-from app.dispatch.bench import ClaimedRun
-from app.domain.agents import AgentSpec
-from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Saved
-from app.domain.control_events import (
+from app.domain.agents.specs import AgentSpec
+from app.domain.checkpoints import Checkpoint, CheckpointAnswer, CheckpointSaved
+from app.domain.children.background_tasks import TaskStatus
+from app.domain.errors import InferenceFailed
+from app.domain.events.command_events import (
     CancelRequested,
     InputDelivered,
     PauseEnded,
@@ -19,15 +20,12 @@ from app.domain.control_events import (
     RunCreated,
     TicketDecided,
 )
-from app.domain.decisions import Answer, Decision, derived_decision_id
-from app.domain.errors import InferenceFailed
-from app.domain.events import RunStart
-from app.domain.identity import run_identity
+from app.domain.events.run_events import RunStart
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
-from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text
-from app.domain.pauses import Pause
 from app.domain.principals import DEFAULT_TENANT
-from app.domain.runs import (
+from app.domain.runs.identity import run_identity
+from app.domain.runs.pauses import PauseRequest
+from app.domain.runs.runs import (
     Created,
     Lineage,
     MessageInput,
@@ -38,17 +36,19 @@ from app.domain.runs import (
     Usage,
     Waiting,
 )
-from app.domain.tasks import TaskStatus
-from app.domain.terminations import Cancelled
-from app.domain.tickets import Ticket, TicketStatus
+from app.domain.runs.terminations import Cancelled
+from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role, Text
+from app.domain.tickets.decisions import Decision, DecisionAnswer, derived_decision_id
+from app.domain.tickets.tickets import Ticket, TicketStatus
+from app.runtime.active_run import ActivationStart, ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
-from app.runtime.context import ActiveRun, Start
+from app.runtime.ended.idle_end import IdleRun, end_idle_run
 from app.runtime.endings import Ending, HandedOver, fail
-from app.runtime.idle_end import IdleRun, end_idle_run
 from app.runtime.loop import advance
+from app.workers.execution_context import ClaimedRun
 from tests.support.memory_rows import MemoryRows
-from tests.support.memory_voice import MemoryVoice
+from tests.support.memory_voice import MemoryEmitter
 from tests.support.thread_rows import SUBJECT, borders_of
 
 
@@ -143,7 +143,7 @@ class MemoryHouse(MemoryRows):
         return ClaimedRun(
             record=self.record,
             next_seq=len(self.log) + 1,
-            was=record.status,
+            previous_state=record.status,
             thread_state=self.thread_state,
         )
 
@@ -151,18 +151,18 @@ class MemoryHouse(MemoryRows):
         if self.record.attempt == attempt and isinstance(self.record.state, Running):
             self.record = replace(self.record, state=Running(None))
 
-    async def decide(self, ticket: Ticket, answer: Answer) -> None:
-        assert self.tickets[ticket.key].status is TicketStatus.OPEN
+    async def decide(self, ticket: Ticket, answer: DecisionAnswer) -> None:
+        assert self.tickets[ticket.id].status is TicketStatus.OPEN
         now = self.clock.now()
-        decision_id = derived_decision_id(ticket.key, answer, SUBJECT)
+        decision_id = derived_decision_id(ticket.id, answer, SUBJECT)
         decision = Decision(decision_id=decision_id, answer=answer, subject=SUBJECT, at=now)
-        self.tickets[ticket.key] = replace(
+        self.tickets[ticket.id] = replace(
             ticket, status=TicketStatus.DECIDED, decision=decision, updated_at=now
         )
         self.say(
             TicketDecided(
-                ticket.key,
-                ticket.ticket_id,
+                ticket.id,
+                ticket.name,
                 decision_id,
                 answer.action.value,
                 SUBJECT,
@@ -181,7 +181,7 @@ class MemoryHouse(MemoryRows):
             await self._end_idle(reason)
 
     def request_pause(self, reason: str | None = None) -> None:
-        self.record = replace(self.record, pause=Pause(self.clock.now(), SUBJECT, reason))
+        self.record = replace(self.record, pause=PauseRequest(self.clock.now(), SUBJECT, reason))
         self.say(PauseRequested(SUBJECT, reason))
 
     def end_pause(self) -> None:
@@ -200,7 +200,7 @@ class MemoryHouse(MemoryRows):
             thread_state=self.thread_state,
             clock=self.clock,
             calls=[state for state, _ in calls],
-            answered=[one.key for one in self.unsettled() if one.decision is not None],
+            answered=[one.id for one in self.unsettled() if one.decision is not None],
         )
         await end_idle_run(idle, _ByCommand(self), Cancelled(reason))
 
@@ -212,8 +212,8 @@ class MemoryHouse(MemoryRows):
         agent: ResolvedAgent,
         agents: Agents,
         interruption: Interruption,
-    ) -> tuple[ActiveRun, MemoryVoice]:
-        voice = MemoryVoice(self, claimed.record.attempt, interruption.abandon)
+    ) -> tuple[ActiveRun, MemoryEmitter]:
+        voice = MemoryEmitter(self, claimed.record.attempt, interruption.abandon)
         run = ActiveRun(
             record=claimed.record,
             agent=agent,
@@ -232,14 +232,14 @@ class MemoryHouse(MemoryRows):
         )
         return run, voice
 
-    def _where_it_stood(self, claimed: ClaimedRun) -> Start:
+    def _where_it_stood(self, claimed: ClaimedRun) -> ActivationStart:
         record = claimed.record
         if record.attempt == 1:
-            return Start(continues=claimed.is_announced)
+            return ActivationStart(continues=claimed.is_announced)
         is_open, begun = borders_of(self.events, record)
         calls = sorted(self.calls.values(), key=lambda kept: kept[0].position)
-        return Start(
-            continues=claimed.was is RunStatus.RUNNING and is_open,
+        return ActivationStart(
+            continues=claimed.previous_state is RunStatus.RUNNING and is_open,
             step_begun=begun == record.steps + 1,
             calls=[state for state, _ in calls],
             marked_at={state.call.id: at for state, at in calls if at is not None},
@@ -267,5 +267,5 @@ class _ByCommand:
         assert record.attempt == checkpoint.attempt
         assert isinstance(record.state, Created | Waiting)
         self.rows.write(checkpoint)
-        self.rows.log_events(checkpoint.said)
-        return Saved()
+        self.rows.log_events(checkpoint.pending_events)
+        return CheckpointSaved()

@@ -5,16 +5,16 @@ from dataclasses import replace
 from datetime import datetime
 
 from app.clock import SystemClock
-from app.domain.checkpoints import Checkpoint, Said
-from app.domain.control_events import PauseRequested
-from app.domain.events import AgentEvent, event_fields
+from app.domain.checkpoints import Checkpoint, PendingEvent
+from app.domain.events.command_events import PauseRequested
+from app.domain.events.run_events import AgentEvent, event_fields
 from app.domain.ids import ThreadId, TicketKey
 from app.domain.json_values import JsonObject
-from app.domain.messages import LoggedMessage, Message
-from app.domain.pauses import Pause
-from app.domain.runs import Done, Running, RunRecord
-from app.domain.tickets import Ticket, TicketStatus, can_go_on
-from app.domain.tool_calls import CallState, CallStatus
+from app.domain.runs.pauses import PauseRequest
+from app.domain.runs.runs import Done, Running, RunRecord
+from app.domain.threads.messages import LoggedMessage, Message
+from app.domain.tickets.tickets import Ticket, TicketStatus, can_resume
+from app.domain.tools.tool_calls import CallState, CallStatus
 from tests.support.event_order import Event
 from tests.support.thread_rows import Rows
 
@@ -36,11 +36,11 @@ class MemoryRows:
         """What one checkpoint changes, its events apart."""
         self.mark_applied(checkpoint.applied)
         self.void_open(checkpoint.void)
-        names = {one.ticket_id for one in self.tickets.values() if one.status is TicketStatus.OPEN}
+        names = {one.name for one in self.tickets.values() if one.status is TicketStatus.OPEN}
         for ticket in checkpoint.opened:
-            assert ticket.ticket_id not in names, "two open tickets of one name"
-            names.add(ticket.ticket_id)
-            self.tickets[ticket.key] = ticket
+            assert ticket.name not in names, "two open tickets of one name"
+            names.add(ticket.name)
+            self.tickets[ticket.id] = ticket
         self.append(checkpoint.messages)
         self._write_calls(checkpoint)
         if checkpoint.thread_state is not None:
@@ -66,7 +66,7 @@ class MemoryRows:
         if asked is None or is_done or self.record.pause is not None:
             return None
         self.record = replace(
-            self.record, pause=Pause(self.clock.now(), asked.requested_by, asked.reason)
+            self.record, pause=PauseRequest(self.clock.now(), asked.requested_by, asked.reason)
         )
         return PauseRequested(asked.requested_by, asked.reason)
 
@@ -80,7 +80,7 @@ class MemoryRows:
             is_marked = state.status is CallStatus.RUNNING
             self.calls[key] = (state, self.clock.now() if is_marked else before)
 
-    def log_events(self, said: Sequence[Said]) -> None:
+    def log_events(self, said: Sequence[PendingEvent]) -> None:
         for one in said:
             event = {
                 "seq": len(self.events) + 1,
@@ -95,8 +95,8 @@ class MemoryRows:
         return [ticket for ticket in self.tickets.values() if ticket.is_unsettled]
 
     def has_answer(self, checkpoint: Checkpoint) -> bool:
-        unused = [one for one in self.unsettled() if one.key not in checkpoint.applied]
-        return can_go_on([*unused, *checkpoint.opened])
+        unused = [one for one in self.unsettled() if one.id not in checkpoint.applied]
+        return can_resume([*unused, *checkpoint.opened])
 
     async def rows(self) -> Rows:
         calls = sorted(self.calls.values(), key=lambda kept: kept[0].position)
@@ -110,7 +110,7 @@ class MemoryRows:
         )
 
     def say(self, event: AgentEvent) -> None:
-        self.log_events([Said(event, None)])
+        self.log_events([PendingEvent(event, None)])
 
     def append(self, messages: Sequence[Message]) -> None:
         self.log += [

@@ -6,39 +6,39 @@ from dataclasses import dataclass, field
 from app.domain.checkpoints import (
     Checkpoint,
     CheckpointAnswer,
-    DecidedMeanwhile,
-    Said,
-    Saved,
-    Unsettled,
+    CheckpointSaved,
+    DecidedConcurrently,
+    InputOrTasksPending,
+    PendingEvent,
 )
 from app.domain.errors import OwnershipLost
-from app.domain.event_sizes import merged
-from app.domain.events import AgentEvent
+from app.domain.events.event_sizes import merge_deltas
+from app.domain.events.run_events import AgentEvent
 from app.domain.ids import CallId
-from app.domain.runs import Running, Waiting, WaitingReason
-from app.domain.tickets import Ticket
+from app.domain.runs.runs import Running, Waiting, WaitingReason
+from app.domain.tickets.tickets import Ticket
 from tests.support.memory_rows import MemoryRows
 
 
 @dataclass(slots=True)
-class MemoryVoice:
+class MemoryEmitter:
     """A run's events, store and answers under one attempt."""
 
     rows: MemoryRows
     attempt: int
     on_lost: Callable[[], None]
-    pending: list[Said] = field(default_factory=list)
+    pending: list[PendingEvent] = field(default_factory=list)
     is_lost: bool = False
 
-    def say(self, event: AgentEvent, step: int | None) -> None:
+    def emit(self, event: AgentEvent, step: int | None) -> None:
         if self.pending and self.pending[-1].step == step:
-            joined = merged(self.pending[-1].event, event)
+            joined = merge_deltas(self.pending[-1].event, event)
             if joined is not None:
-                self.pending[-1] = Said(joined, step)
+                self.pending[-1] = PendingEvent(joined, step)
                 return
-        self.pending.append(Said(event, step))
+        self.pending.append(PendingEvent(event, step))
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         if self.is_lost:
             raise OwnershipLost(self.rows.record.id)
 
@@ -63,15 +63,16 @@ class MemoryVoice:
             raise OwnershipLost(checkpoint.run_id)
         if _is_pause(checkpoint):
             if self.rows.record.pause is None and checkpoint.pause is None:
-                return Unsettled(0, 0)
+                return InputOrTasksPending(0, 0)
         elif isinstance(checkpoint.state, Waiting) and self.rows.has_answer(checkpoint):
-            return DecidedMeanwhile()
+            return DecidedConcurrently()
         paused = self.rows.write_pause(checkpoint)
         self.rows.write(checkpoint)
         said, self.pending = self.pending, []
-        requested = [] if paused is None else [Said(paused, None)]
-        self.rows.log_events([*said, *requested, *checkpoint.said])
-        return Saved(is_paused=self.rows.record.pause is not None, pause_requested=paused)
+        requested = [] if paused is None else [PendingEvent(paused, None)]
+        self.rows.log_events([*said, *requested, *checkpoint.pending_events])
+        is_paused = self.rows.record.pause is not None
+        return CheckpointSaved(is_paused=is_paused, pause_requested=paused)
 
     async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
         return [
@@ -84,7 +85,7 @@ class MemoryVoice:
         return self.rows.unsettled()
 
     async def names_used(self) -> Collection[str]:
-        return {ticket.ticket_id for ticket in self.rows.tickets.values()}
+        return {ticket.name for ticket in self.rows.tickets.values()}
 
     def _is_ours(self) -> bool:
         record = self.rows.record

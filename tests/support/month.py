@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from app.clock import new_id
 from app.domain.checkpoints import Checkpoint
-from app.domain.events import (
+from app.domain.events.run_events import (
     AgentEvent,
     InferenceComplete,
     RunFinish,
@@ -21,12 +21,14 @@ from app.domain.events import (
     ToolCallStart,
 )
 from app.domain.ids import CallId, ThreadId, WorkerId
-from app.domain.messages import MessageRange, Role, ToolCall
-from app.domain.runs import Done, MessageOutput, NewRun
-from app.domain.terminations import NaturalEnd
-from app.storage import hot_checkpoints, hot_flushes, hot_starts
-from app.storage.database import RawPool
-from app.storage.hot_flushes import Flush
+from app.domain.runs.runs import Done, MessageOutput, NewRun
+from app.domain.runs.terminations import NaturalEnd
+from app.domain.threads.messages import MessageRange, Role, ToolCall
+from app.storage.checkpoints import batched
+from app.storage.events import batched_append
+from app.storage.events.batched_append import Flush
+from app.storage.postgres.database import RawPool
+from app.storage.runs import claims
 from tests.support.stored_runs import TENANT, checkpoint_of, message, some_run, spoken
 
 QUESTION = "Where is my order number 20261118-42, and can you send it to my office instead, please?"
@@ -64,12 +66,12 @@ async def day(
         flushes = [
             Flush(run.tenant, run.thread_id, run.id, 1, spoken(*_speech(run))) for run in runs
         ]
-        assert len(await hot_flushes.flush(pool, flushes, now)) == threads
+        assert len(await batched_append.flush(pool, flushes, now)) == threads
         ends = [
             (_end(run, conversation, now), spoken(*_last_words(run), step=None))
             for run, conversation in zip(runs, conversations, strict=True)
         ]
-        written = await hot_checkpoints.checkpoint(
+        written = await batched.checkpoint(
             pool, [(replace(end, calls_settled=True), said) for end, said in ends], now
         )
         assert len(written) == threads
@@ -82,7 +84,7 @@ async def _start(
 ) -> NewRun:
     run = some_run(QUESTION, thread_id=conversation.thread_id)
     created = spoken(*_created(run), step=None)
-    assert await hot_starts.admit(pool, run, owner, created, at) is not None
+    assert await claims.admit(pool, run, owner, created, at) is not None
     conversation.next_seq += 1
     return run
 

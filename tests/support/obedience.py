@@ -11,21 +11,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
-from app.domain.messages import Message, Role
-from app.domain.tool_calls import ResumeMode, ToolResult
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.threads.messages import Message, Role
+from app.domain.tools.tool_calls import ResumeMode, ToolResult
 from app.runtime.ports import (
     CallArguments,
     CallOpened,
-    Finished,
     ModelChunk,
+    ModelFinished,
     ModelRequest,
     StopReason,
     TextChunk,
     ToolContext,
 )
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 ASK = "ask_person"
 
@@ -108,7 +108,7 @@ class Obedience:
             for place, (name, arguments) in enumerate(plan.calls, 1):
                 call_id = CallId(f"c{place}")
                 yield [CallOpened(call_id, name), CallArguments(call_id, json.dumps(arguments))]
-            yield [Finished(StopReason.TOOL_USE, None)]
+            yield [ModelFinished(StopReason.TOOL_USE, None)]
             return
         if plan.hangs:
             yield [TextChunk("still ")]
@@ -116,7 +116,7 @@ class Obedience:
             yield [TextChunk("here")]
         for piece in plan.pieces:
             yield [TextChunk(piece)]
-        yield [Finished(StopReason.END_TURN, None)]
+        yield [ModelFinished(StopReason.END_TURN, None)]
 
     async def _hang(self) -> None:
         released = self.released

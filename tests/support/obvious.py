@@ -5,23 +5,25 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from app.domain.checkpoints import Checkpoint, Said, Saved
-from app.domain.control_events import InputDelivered
+from app.domain.checkpoints import Checkpoint, CheckpointSaved, PendingEvent
+from app.domain.events.command_events import InputDelivered
 from app.domain.ids import WorkerId
-from app.domain.rate_limits import partial_answer_of
-from app.domain.runs import Done, NewRun, Running
-from app.storage import checkpoints, events, threads
+from app.domain.runs.rate_limits import partial_answer_of
+from app.domain.runs.runs import Done, NewRun, Running
+from app.storage.checkpoints import single
+from app.storage.checkpoints.batched import CheckpointWritten
 from app.storage.codec import message_columns
-from app.storage.connecting import RawConnection
-from app.storage.database import Database
-from app.storage.events import Entry, entry
-from app.storage.hot_checkpoints import Written
-from app.storage.hot_flushes import Flush
+from app.storage.events import event_log
+from app.storage.events.batched_append import Flush
+from app.storage.events.event_log import EventEntry, entry
+from app.storage.postgres.connect import RawConnection
+from app.storage.postgres.database import Database
+from app.storage.threads import threads
 from tests.support.stored_runs import TIMEOUT
 
 
 async def _append_event(
-    connection: RawConnection, run: NewRun | Flush, run_id: str, one: Entry, at: datetime
+    connection: RawConnection, run: NewRun | Flush, run_id: str, one: EventEntry, at: datetime
 ) -> int:
     await connection.execute(
         "INSERT INTO event_heads (tenant, thread_id, next_seq) VALUES ($1, $2, 1) "
@@ -54,7 +56,11 @@ async def _append_message(
 
 
 async def admit(
-    connection: RawConnection, run: NewRun, owner: WorkerId, said: Sequence[Entry], at: datetime
+    connection: RawConnection,
+    run: NewRun,
+    owner: WorkerId,
+    said: Sequence[EventEntry],
+    at: datetime,
 ) -> tuple[int, int] | None:
     async with connection.transaction():
         thread = await connection.fetchrow(
@@ -142,7 +148,7 @@ async def claim(
             )
             told = InputDelivered(str(one["id"]), body["id"], seq)
             at = await connection.fetchval("SELECT now()")
-            await _append_event(connection, run, run.id, entry(Said(told, None)), at)
+            await _append_event(connection, run, run.id, entry(PendingEvent(told, None)), at)
             ids.append(body["id"])
         await connection.execute(
             "UPDATE threads SET next_message_seq = $3 WHERE tenant = $1 AND id = $2",
@@ -189,10 +195,10 @@ async def flush(
 
 
 async def checkpoint(
-    database: Database, writes: Sequence[tuple[Checkpoint, Sequence[Entry]]], at: datetime
-) -> dict[int, Written]:
+    database: Database, writes: Sequence[tuple[Checkpoint, Sequence[EventEntry]]], at: datetime
+) -> dict[int, CheckpointWritten]:
     """The way that every checkpoint may go; ends with a queue behind them are left alone here."""
-    written: dict[int, Written] = {}
+    written: dict[int, CheckpointWritten] = {}
     for index, (one, entries) in enumerate(writes):
         async with database.transaction() as connection:
             thread = await threads.lock(connection, one.tenant, one.thread_id)
@@ -200,12 +206,14 @@ async def checkpoint(
                 continue
             if thread is not None and thread.next_message_seq != one.next_seq:
                 continue
-            saved = await checkpoints.save(connection, one, at=at)
-            if not isinstance(saved, Saved):
+            saved = await single.save(connection, one, at=at)
+            if not isinstance(saved, CheckpointSaved):
                 continue
             if not isinstance(one.state, Running):
-                await checkpoints.silence(connection, one)
+                await single.release_event_head(connection, one)
             said = [(one.run_id, entry) for entry in entries]
-            first = await events.log(connection, one.tenant, one.thread_id, said, at)
-            written[index] = Written(first, saved.unread_inputs, saved.open_tasks, saved.is_paused)
+            first = await event_log.append_events(connection, one.tenant, one.thread_id, said, at)
+            written[index] = CheckpointWritten(
+                first, saved.unread_inputs, saved.open_tasks, saved.is_paused
+            )
     return written

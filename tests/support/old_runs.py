@@ -6,12 +6,13 @@ from datetime import timedelta
 import asyncpg
 
 from app.clock import SystemClock
-from app.domain.events import AgentEvent, RunFinish
+from app.domain.events.run_events import AgentEvent, RunFinish
 from app.domain.ids import ThreadId
-from app.domain.runs import NewRun
-from app.storage import hot_checkpoints, hot_flushes
-from app.storage.database import RawPool
-from app.storage.hot_flushes import Flush
+from app.domain.runs.runs import NewRun
+from app.storage.checkpoints import batched
+from app.storage.events import batched_append
+from app.storage.events.batched_append import Flush
+from app.storage.postgres.database import RawPool
 from tests.support.stored_runs import admit, checkpoint_of, done, running, some_run, spoken, worker
 
 LONG = timedelta(days=40)
@@ -25,7 +26,7 @@ UPDATE events SET ts = ts - $2::interval WHERE run_id = $1
 async def speak(pool: RawPool, run: NewRun, *said: AgentEvent, step: int | None = 1) -> None:
     """Log events of a run at attempt 1, each under a number of its own."""
     flush = Flush(run.tenant, run.thread_id, run.id, 1, spoken(*said, step=step))
-    assert await hot_flushes.flush(pool, [flush], SystemClock().now())
+    assert await batched_append.flush(pool, [flush], SystemClock().now())
 
 
 async def end(pool: RawPool, run: NewRun) -> None:
@@ -36,7 +37,7 @@ async def end(pool: RawPool, run: NewRun) -> None:
         run.thread_id,
     )
     saved = checkpoint_of(run, state=done(), next_seq=next_seq)
-    assert await hot_checkpoints.checkpoint(pool, [(saved, finish)], SystemClock().now())
+    assert await batched.checkpoint(pool, [(saved, finish)], SystemClock().now())
 
 
 async def age(pool: RawPool, run: NewRun, by: timedelta = LONG) -> None:

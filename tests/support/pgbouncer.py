@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 
-from app.storage import embedded_programs as programs
+from app.embedded_postgres import programs
 from tests.support.clusters import PORT, Cluster
 from tests.support.conditions import eventually
 from tests.support.ports import free_port

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.domain.agents import AgentSpec
-from app.domain.decisions import Action, Answer
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, AgentVersion
-from app.domain.tickets import Ticket
-from app.llm.scripted import Say, ScriptedModel, Turn, turn
-from app.runtime.agent import Agents, RemoteAgent, ResolvedAgent, Unresolvable
+from app.domain.tickets.decisions import Action, DecisionAnswer
+from app.domain.tickets.tickets import Ticket
+from app.llm.scripted.model import Say, ScriptedModel, ScriptedTurn, turn
+from app.runtime.active_run import ActiveRun
+from app.runtime.agent import Agents, RemoteAgent, ResolvedAgent, UnknownAgentVersion
 from app.runtime.cancellation import Interruption
-from app.runtime.context import ActiveRun
 from app.runtime.endings import Ending
 from app.runtime.plugins import Plugin, PluginSet
 from app.runtime.ports import ModelRequest, Tool
@@ -28,7 +28,7 @@ class PlainRun(Agents):
 
     def __init__(
         self,
-        *turns: Turn,
+        *turns: ScriptedTurn,
         tools: Iterable[Tool] = (),
         plugins: Sequence[Plugin] = (),
         **of_spec: Any,
@@ -44,14 +44,14 @@ class PlainRun(Agents):
             tools=by_name,
             plugins=PluginSet(plugins),
         )
-        self.others: dict[str, ResolvedAgent | RemoteAgent | Unresolvable] = {}
+        self.others: dict[str, ResolvedAgent | RemoteAgent | UnknownAgentVersion] = {}
         self.interruption = Interruption()
         self.before_it_executes: Callable[[ActiveRun], None] = lambda _: None
         self.rows: Rows
 
     async def at_version(
         self, agent_id: AgentId, version: AgentVersion | None
-    ) -> ResolvedAgent | RemoteAgent | Unresolvable:
+    ) -> ResolvedAgent | RemoteAgent | UnknownAgentVersion:
         return self.others[agent_id]
 
     async def start(self, **of_record: Any) -> Ending:
@@ -92,10 +92,10 @@ class PlainRun(Agents):
         """Answer the open question, or one of several, and execute the run."""
         if to is None:
             [to] = self.rows.open_tickets
-        await self.house.decide(to, Answer(action=action, **more))
+        await self.house.decide(to, DecisionAnswer(action=action, **more))
         return await self.execute()
 
-    def _next_turn(self, request: ModelRequest) -> Turn:
+    def _next_turn(self, request: ModelRequest) -> ScriptedTurn:
         self.requests.append(request)
         return self._turns.pop(0) if self._turns else turn(Say(("Done.",)))
 

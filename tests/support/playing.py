@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
-from app.dispatch.bench import ClaimedRun
-from app.dispatch.suspicion import MOST_LOSSES
-from app.domain.agents import AgentSpec, ToolExecution
-from app.domain.decisions import Action, Answer
+from app.domain.agents.specs import AgentSpec, ToolExecution
 from app.domain.errors import OwnershipLost
-from app.domain.runs import Running, Waiting
-from app.domain.terminations import WORKER_LOST
-from app.domain.tickets import Ticket
-from app.llm.scripted import Say, Turn, turn
+from app.domain.runs.runs import Running, Waiting
+from app.domain.runs.terminations import WORKER_LOST
+from app.domain.tickets.decisions import Action, DecisionAnswer
+from app.domain.tickets.tickets import Ticket
+from app.llm.scripted.model import Say, ScriptedTurn, turn
+from app.runtime.active_run import ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
-from app.runtime.context import ActiveRun
-from app.runtime.endings import Ending, Finished, HandedOver, Suspended
-from app.runtime.handoff import agent_at_work
-from app.runtime.loop import write_off
+from app.runtime.endings import Ending, HandedOver, RunFinished, Suspended
+from app.runtime.handoff import active_agent
+from app.runtime.loop import fail_claimed
 from app.runtime.ports import ModelRequest
+from app.workers.execution_context import ClaimedRun
+from app.workers.liveness.poison_guard import MAX_LOSSES
 from tests.support.reference import Reference
 from tests.support.team import Team
 from tests.support.thread_rows import Rows, check_rows
-from tests.support.watching import Stimulus, Voice, Watch, WatchedTool, watch_over
+from tests.support.watching import Stimulus, Watch, WatchableEmitter, WatchedTool, watch_over
 
 Fault: TypeAlias = Callable[[ActiveRun], None]
 """Something wrong that is put into every execution, between the loop and what it works with."""
@@ -44,7 +44,7 @@ class House(Protocol):
     def is_real(self) -> bool: ...
     async def start(self, *, here: bool) -> ClaimedRun | None: ...
     async def claim(self) -> ClaimedRun | None: ...
-    async def decide(self, ticket: Ticket, answer: Answer) -> None: ...
+    async def decide(self, ticket: Ticket, answer: DecisionAnswer) -> None: ...
     async def cancel(self, reason: str | None) -> None: ...
     async def load(
         self,
@@ -52,7 +52,7 @@ class House(Protocol):
         agent: ResolvedAgent,
         agents: Agents,
         interruption: Interruption,
-    ) -> tuple[ActiveRun, Voice]: ...
+    ) -> tuple[ActiveRun, WatchableEmitter]: ...
     async def advance(self, run: ActiveRun) -> Ending: ...
     async def rows(self) -> Rows: ...
 
@@ -76,19 +76,19 @@ class Reply:
     which: int
     action: Action
 
-    def to(self, ticket: Ticket) -> Answer:
+    def to(self, ticket: Ticket) -> DecisionAnswer:
         allowed = sorted(ticket.allowed_actions)
         action = self.action if self.action in allowed else Action(allowed[0])
         word = f"{action.value} {ticket.call_id}"
         match action:
             case Action.EDIT:
-                return Answer(action=action, arguments={"edited": word})
+                return DecisionAnswer(action=action, arguments={"edited": word})
             case Action.REJECT:
-                return Answer(action=action, reason=word)
+                return DecisionAnswer(action=action, reason=word)
             case Action.CANCEL:
-                return Answer(action=action, reason=word)
+                return DecisionAnswer(action=action, reason=word)
             case _:
-                return Answer(action=action, result={"said": word})
+                return DecisionAnswer(action=action, result={"said": word})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Player:
         self._spec = spec
         self._tools = tools
         self._fault = fault
-        self._turns: list[Turn] = []
+        self._turns: list[ScriptedTurn] = []
         self._passes: frozenset[int] = frozenset()
         self._mode = ToolExecution.SEQUENTIAL
         self._claimed: ClaimedRun | None = None
@@ -127,7 +127,7 @@ class Player:
 
     async def start(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[ScriptedTurn],
         *,
         here: bool,
         passes: Iterable[int] = (),
@@ -148,7 +148,7 @@ class Player:
         stimuli = {happening.at: self._stimulus(happening) for happening in happenings}
         watch = Watch(self.reference, stimuli, is_eager)
         team = Team(self._spec, self._tools, self._script, self._passes, self._mode, watch)
-        handed_to = agent_at_work(claimed.thread_state) if claimed.record.run_state else None
+        handed_to = active_agent(claimed.thread_state) if claimed.record.run_state else None
         agent = await team.at_version(*(handed_to or (self._spec.id, None)))
         assert isinstance(agent, ResolvedAgent)
         run, voice = await self.house.load(claimed, agent, team, watch.interruption)
@@ -202,17 +202,17 @@ class Player:
     # --- how it happens -------------------------------------------------------------------------
 
     async def _carry_out(self, run: ActiveRun) -> Ending:
-        if run.record.losses > MOST_LOSSES:
-            return await write_off(run, WORKER_LOST, "too many")
+        if run.record.losses > MAX_LOSSES:
+            return await fail_claimed(run, WORKER_LOST, "too many")
         return await self.house.advance(run)
 
-    def _script(self, request: ModelRequest) -> Turn:
+    def _script(self, request: ModelRequest) -> ScriptedTurn:
         """The next turn; what a lost worker was told isn't told again."""
         return self._turns.pop(0) if self._turns else turn(Say(("That ", "is all.")))
 
     def _check_ending(self, ending: Any, watch: Watch) -> None:
         match ending:
-            case Finished() | Suspended():
+            case RunFinished() | Suspended():
                 assert self._claimed is None, "a worker ended a run that it had lost"
                 self.reference.came_to_rest()
             case HandedOver():

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from app.domain.ids import CallId
 from app.domain.json_values import Json
-from app.llm.scripted import Call
+from app.llm.scripted.model import Call
 from app.runtime.ports import Tool, ToolContext
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 
 @dataclass(frozen=True, slots=True)

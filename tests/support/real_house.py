@@ -6,38 +6,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.agents.catalog import Catalog
-from app.agents.roster import Roster
-from app.clock import SystemClock, new_id, pause
-from app.control.answers import DecisionRequest
-from app.control.cancel import cancel
-from app.control.decide import decide
-from app.control.desk import Desk, Limits
-from app.control.new_runs import IfThreadMissing, OnActive, StartRequest
-from app.control.start import ToExecute, start
-from app.dispatch.bench import ClaimedRun, Workbench
-from app.dispatch.execution import Execution
-from app.dispatch.loading import load
-from app.domain.agents import AgentSpec
-from app.domain.decisions import Answer
+from app.agents.registry import AgentRegistry
+from app.clock import SystemClock, new_id, sleep
+from app.commands.runs.cancel import cancel
+from app.commands.runs.new_run import IfThreadMissing, OnActive, StartRequest
+from app.commands.runs.start import ClaimedStart, start_run
+from app.commands.tickets.decide import decide
+from app.commands.tickets.decision_types import DecisionRequest
+from app.context import ServiceContext, ServiceLimits
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import MessageId, RunId, Tenant, ThreadId, WorkerId
-from app.domain.messages import LoggedMessage, Message, Role, Text
 from app.domain.principals import DEFAULT_TENANT
-from app.domain.runs import RunStatus
-from app.domain.tickets import Ticket
-from app.events.frames import Batch
-from app.events.hub import Hub
+from app.domain.runs.runs import RunStatus
+from app.domain.threads.messages import LoggedMessage, Message, Role, Text
+from app.domain.tickets.decisions import DecisionAnswer
+from app.domain.tickets.tickets import Ticket
+from app.events.fanout.hub import Hub
+from app.events.group_commit import GroupCommit
 from app.events.journal import Journal
-from app.events.outgoing import Outgoing, Publisher
-from app.events.writer import Writer
-from app.llm.scripted import ScriptedModel, in_order
+from app.events.sse_encoding import EventBatch
+from app.events.transaction import EventTransactions, Publisher
+from app.llm.scripted.model import ScriptedModel, in_order
+from app.runtime.active_run import ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
-from app.runtime.context import ActiveRun
 from app.runtime.endings import Ending
 from app.runtime.ports import Tool
-from app.storage import events, hot_starts, messages, runs, tickets, tool_calls
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import Database
+from app.storage.events import event_log
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import Database
+from app.storage.runs import claims, runs, tool_calls
+from app.storage.threads import messages
+from app.storage.tickets import tickets
+from app.workers.execution import Execution
+from app.workers.execution_context import ClaimedRun, ExecutionContext
+from app.workers.load_run import load_run
 from tests.support.house import ANN, OneModel
 from tests.support.team import TEAM
 from tests.support.thread_rows import Rows
@@ -48,7 +51,7 @@ _PATIENCE = 15.0
 class _NobodyElse:
     """There is no other process to tell."""
 
-    def announce(self, batch: Batch) -> None:
+    def announce(self, batch: EventBatch) -> None:
         pass
 
 
@@ -58,8 +61,8 @@ class Office:
     def __init__(self, database: Database) -> None:
         self.database = database
         clock, self.publisher = SystemClock(), Publisher(Hub(), _NobodyElse())
-        self.outgoing = Outgoing(database, self.publisher, clock)
-        self.writer = Writer(database, self.publisher, self.outgoing, clock)
+        self.outgoing = EventTransactions(database, self.publisher, clock)
+        self.writer = GroupCommit(database, self.publisher, self.outgoing, clock)
         self._writing = asyncio.get_running_loop().create_task(self.writer.run())
 
     @staticmethod
@@ -76,14 +79,14 @@ class Office:
 class RealVoice:
     """A run's journal, and a way to wait until it is written."""
 
-    writer: Writer
+    writer: GroupCommit
     journal: Journal
 
     async def flush(self) -> None:
         async with asyncio.timeout(_PATIENCE):
             while self.journal._pending and not self.journal.lost.is_set():
                 self.writer._wake(self.journal)
-                await pause(0.0005)
+                await sleep(0.0005)
             await self.journal._flushed.wait()
 
     def hold(self) -> None:
@@ -106,17 +109,19 @@ class RealHouse:
         database, clock = office.database, SystemClock()
         team = {id_: replace(spec, id=id_) for id_ in TEAM}
         catalog = Catalog(agents=team, models={}, tools=tools, plugins={})
-        roster = Roster(catalog, OneModel(ScriptedModel("scripted", in_order())), database)
-        self._bench = Workbench(database=database, writer=office.writer, roster=roster, clock=clock)
+        registry = AgentRegistry(catalog, OneModel(ScriptedModel("scripted", in_order())), database)
+        self._bench = ExecutionContext(
+            database=database, writer=office.writer, agents=registry, clock=clock
+        )
         self._execution: Execution
-        self._desk = Desk(
+        self._desk = ServiceContext(
             database=database,
-            outgoing=office.outgoing,
+            events=office.outgoing,
             publisher=office.publisher,
             hub=Hub(),
             clock=clock,
-            roster=roster,
-            limits=Limits(),
+            agents=registry,
+            limits=ServiceLimits(),
             announce_cancel=self._announce_nothing,
             heartbeat_timeout=_PATIENCE,
         )
@@ -136,16 +141,16 @@ class RealHouse:
             digest="go",
         )
         worker = WorkerId(new_id()) if here else None
-        started = await start(self._desk, ANN, request, worker=worker)
+        started = await start_run(self._desk, ANN, request, worker=worker)
         self.run_id = started.record.id
-        if not isinstance(started, ToExecute):
+        if not isinstance(started, ClaimedStart):
             return None
         first = started.first_message_seq
         log = tuple(LoggedMessage(first + place, m) for place, m in enumerate(started.messages))
         return ClaimedRun(
             record=started.record,
             next_seq=first + len(log),
-            was=RunStatus.CREATED,
+            previous_state=RunStatus.CREATED,
             log=log if first == 1 else None,
             is_announced=True,
             thread_state=started.thread_state,
@@ -153,8 +158,8 @@ class RealHouse:
 
     async def claim(self) -> ClaimedRun | None:
         """By a worker that never shows a heartbeat, so that whoever comes next may claim as well."""
-        claimed = await hot_starts.claim(
-            self.office.database.hot,
+        claimed = await claims.claim(
+            self.office.database.pool,
             DEFAULT_TENANT,
             self.thread_id,
             self.run_id,
@@ -166,13 +171,13 @@ class RealHouse:
         return ClaimedRun(
             record=claimed.record,
             next_seq=claimed.next_message_seq,
-            was=claimed.was,
+            previous_state=claimed.previous_state,
             thread_state=claimed.thread_state,
         )
 
-    async def decide(self, ticket: Ticket, answer: Answer) -> None:
+    async def decide(self, ticket: Ticket, answer: DecisionAnswer) -> None:
         request = DecisionRequest(
-            ticket=ticket.key, answer=answer, decision_id=None, args_digest=None
+            ticket=ticket.id, answer=answer, decision_id=None, args_digest=None
         )
         await decide(self._desk, ANN, self.run_id, [request], deliver=False)
 
@@ -196,7 +201,7 @@ class RealHouse:
         journal = writer.journal(
             record.tenant, record.thread_id, record.id, record.attempt, interruption.abandon
         )
-        run = await load(
+        run = await load_run(
             self._bench,
             claimed,
             journal=journal,
@@ -212,20 +217,20 @@ class RealHouse:
 
     async def rows(self) -> Rows:
         database = self.office.database
-        stretch = await events.read_after(
-            database.hot, DEFAULT_TENANT, self.thread_id, 0, limit=100_000
+        stretch = await event_log.read_after(
+            database.pool, DEFAULT_TENANT, self.thread_id, 0, limit=100_000
         )
-        calls = await tool_calls.of_open_step(database.hot, DEFAULT_TENANT, self.run_id)
+        calls = await tool_calls.of_open_step(database.pool, DEFAULT_TENANT, self.run_id)
         async with database.reading() as connection:
             record = await runs.get(connection, DEFAULT_TENANT, self.run_id)
             asked = await tickets.of_run(connection, DEFAULT_TENANT, self.run_id)
         assert record is not None
-        state = await database.hot.fetchval(
+        state = await database.pool.fetchval(
             "SELECT state::text FROM threads WHERE id = $1", self.thread_id
         )
         return Rows(
             record=record,
-            log=await messages.history(database.hot, DEFAULT_TENANT, self.thread_id),
+            log=await messages.history(database.pool, DEFAULT_TENANT, self.thread_id),
             events=[
                 {
                     "seq": event.seq,

@@ -4,12 +4,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from app.domain.agents import AgentSpec
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, CallId, RunId, ThreadId, TicketKey
 from app.domain.principals import DEFAULT_TENANT
-from app.domain.runs import Created, Lineage, MessageOutput, RunRecord, Usage
-from app.domain.tickets import Ticket, TicketKind, TicketStatus, allowed_actions, arguments_digest
-from app.domain.tool_calls import ResumeMode
+from app.domain.runs.runs import Created, Lineage, MessageOutput, RunRecord, Usage
+from app.domain.tickets.tickets import (
+    Ticket,
+    TicketKind,
+    TicketStatus,
+    allowed_actions,
+    arguments_digest,
+)
+from app.domain.tools.tool_calls import ResumeMode
 
 AT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -41,11 +47,11 @@ _RECORD = RunRecord(
 )
 _MODE = ResumeMode.REPLAY_TOOL_CALL
 _TICKET = Ticket(
-    key=TicketKey("key"),
+    id=TicketKey("key"),
     run_id=_RECORD.id,
     thread_id=_RECORD.thread_id,
     agent_id=_SPEC.id,
-    ticket_id="c1",
+    name="c1",
     kind=TicketKind.APPROVAL,
     call_id=CallId("c1"),
     step_index=0,

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.domain.checkpoints import Checkpoint
-from app.domain.decisions import Action, Answer, denial
-from app.domain.events import RunFinish
+from app.domain.events.run_events import RunFinish
 from app.domain.ids import CallId, RunId, TicketKey
 from app.domain.json_values import Json, compact
-from app.domain.messages import Message, Role
-from app.domain.runs import Done, Running, Waiting
-from app.domain.terminations import termination_to_json
-from app.domain.tickets import Ticket, TicketKind
-from app.domain.tool_calls import (
+from app.domain.runs.runs import Done, Running, Waiting
+from app.domain.runs.terminations import termination_to_json
+from app.domain.threads.messages import Message, Role
+from app.domain.tickets.decisions import Action, DecisionAnswer, denial
+from app.domain.tickets.tickets import Ticket, TicketKind
+from app.domain.tools.tool_calls import (
     INTERRUPTED,
     CallStatus,
     Effect,
@@ -45,7 +45,7 @@ class Call:
     is_marked: bool = False
     was_handed: bool = False
     asked_itself: bool = False
-    answer: Answer | None = None
+    answer: DecisionAnswer | None = None
     result: ToolResult | None = None
     """What its tool has returned, until that is saved."""
     kept: ToolResult | None = None
@@ -73,7 +73,7 @@ class Reference:
     steps: int = 0
     calls: dict[str, Call] = field(default_factory=dict)
     tickets: dict[TicketKey, Ticket] = field(default_factory=dict)
-    answers: dict[TicketKey, Answer] = field(default_factory=dict)
+    answers: dict[TicketKey, DecisionAnswer] = field(default_factory=dict)
     applied: set[TicketKey] = field(default_factory=set)
 
     # --- what is seen ---------------------------------------------------------------------------
@@ -120,8 +120,8 @@ class Reference:
         for call in self.calls.values():
             call.result = None
 
-    def decided(self, ticket: Ticket, answer: Answer) -> None:
-        self.answers[ticket.key] = answer
+    def decided(self, ticket: Ticket, answer: DecisionAnswer) -> None:
+        self.answers[ticket.id] = answer
         call = self._of_ticket(ticket)
         call.answer = answer
         call.may_run = answer.action in _RUNS_THE_TOOL
@@ -139,9 +139,9 @@ class Reference:
             self.applied.add(key)
         for state in checkpoint.calls:
             call = self.calls[state.idempotency_key]
-            if state.untold is not None:
-                assert state.untold in (call.result, call.kept), "another result is kept"
-                call.kept, call.result = state.untold, None
+            if state.unreported is not None:
+                assert state.unreported in (call.result, call.kept), "another result is kept"
+                call.kept, call.result = state.unreported, None
             elif state.status is CallStatus.RUNNING:
                 call.is_marked = True
         placeholders = {ticket.call_id for ticket in checkpoint.opened}
@@ -186,7 +186,7 @@ class Reference:
             )
 
     def _open(self, ticket: Ticket) -> None:
-        self.tickets[ticket.key] = ticket
+        self.tickets[ticket.id] = ticket
         call = self._of_ticket(ticket)
         assert call.outcome is None, "a question about a finished call"
         match ticket.kind:
@@ -235,12 +235,14 @@ class Reference:
         return set()
 
     def _check_finish(self, checkpoint: Checkpoint) -> None:
-        finishes = [said.event for said in checkpoint.said if isinstance(said.event, RunFinish)]
+        finishes = [
+            said.event for said in checkpoint.pending_events if isinstance(said.event, RunFinish)
+        ]
         if isinstance(checkpoint.state, Running):
             assert not finishes, "says that it ends, and goes on"
             return
         assert len(finishes) == 1, "ends with another number of finishes than one"
-        assert checkpoint.said[-1].event is finishes[0], "something after the finish"
+        assert checkpoint.pending_events[-1].event is finishes[0], "something after the finish"
         match checkpoint.state:
             case Waiting():
                 open_ones = self.tickets.keys() - self.answers.keys()
@@ -274,7 +276,7 @@ def _key(message: Message, call_id: CallId) -> str:
     return idempotency_key(message.run_id, message.step_index, call_id)
 
 
-def _told(name: str, answer: Answer) -> str:
+def _told(name: str, answer: DecisionAnswer) -> str:
     """What a model reads when a person has answered in the tool's place."""
     match answer.action:
         case Action.REJECT:

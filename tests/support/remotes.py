@@ -13,15 +13,15 @@ from typing import Any, Protocol
 import httpx
 
 from app.agents.catalog import Catalog
-from app.backends.a2a import A2AFactory
-from app.backends.holdfast import HoldfastFactory
+from app.backends.a2a.factory import A2AFactory
 from app.backends.registry import Backends
-from app.domain.agents import AgentSpec
-from app.domain.endpoints import Endpoint
+from app.backends.remote_holdfast.backend import HoldfastFactory
+from app.domain.agents.endpoints import Endpoint
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId
 from app.domain.json_values import Json
 from app.llm.catalog import ModelCatalog
-from app.llm.scripted import Script, in_order
+from app.llm.scripted.model import Script, in_order
 from tests.support.databases import Databases
 from tests.support.echo_backend import Echo
 from tests.support.house import OneModel, an_agent

@@ -4,8 +4,8 @@ from typing import TypeAlias
 
 import asyncpg
 
-from app.storage.connecting import RawConnection
-from app.storage.database import RawPool
+from app.storage.postgres.connect import RawConnection
+from app.storage.postgres.database import RawPool
 from app.storage.tables import metadata
 
 Contents: TypeAlias = dict[str, list[str]]

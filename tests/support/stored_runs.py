@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from app.clock import SystemClock, new_id
-from app.domain.checkpoints import Checkpoint, Said
-from app.domain.control_events import RunCreated
-from app.domain.events import AgentEvent, TextDelta
+from app.domain.checkpoints import Checkpoint, PendingEvent
+from app.domain.events.command_events import RunCreated
+from app.domain.events.run_events import AgentEvent, TextDelta
 from app.domain.ids import (
     AgentId,
     AgentVersion,
@@ -18,8 +18,7 @@ from app.domain.ids import (
     TicketKey,
     WorkerId,
 )
-from app.domain.messages import Message, Role, Text, ToolCall
-from app.domain.runs import (
+from app.domain.runs.runs import (
     Done,
     Lineage,
     MessageOutput,
@@ -29,14 +28,22 @@ from app.domain.runs import (
     Waiting,
     WaitingReason,
 )
-from app.domain.terminations import NaturalEnd
-from app.domain.tickets import Ticket, TicketKind, ticket_for
-from app.domain.tool_calls import CallState, CallStatus, Effect, SuspensionRequest, idempotency_key
-from app.storage import hot_starts, workers
-from app.storage.database import RawPool
-from app.storage.events import Entry, entry
-from app.storage.hot_flushes import Flush
-from app.storage.hot_starts import Admitted
+from app.domain.runs.terminations import NaturalEnd
+from app.domain.threads.messages import Message, Role, Text, ToolCall
+from app.domain.tickets.tickets import Ticket, TicketKind, ticket_for
+from app.domain.tools.tool_calls import (
+    CallState,
+    CallStatus,
+    Effect,
+    SuspensionRequest,
+    idempotency_key,
+)
+from app.storage import workers
+from app.storage.events.batched_append import Flush
+from app.storage.events.event_log import EventEntry, entry
+from app.storage.postgres.database import RawPool
+from app.storage.runs import claims
+from app.storage.runs.claims import AdmittedRow
 
 TENANT = Tenant("acme")
 TIMEOUT = 5.0
@@ -71,18 +78,18 @@ def some_run(
     )
 
 
-def spoken(*events: AgentEvent, step: int | None = 1) -> list[Entry]:
-    return [entry(Said(event, step)) for event in events]
+def spoken(*events: AgentEvent, step: int | None = 1) -> list[EventEntry]:
+    return [entry(PendingEvent(event, step)) for event in events]
 
 
-def deltas(*texts: str) -> list[Entry]:
+def deltas(*texts: str) -> list[EventEntry]:
     return spoken(*map(TextDelta, texts))
 
 
 async def worker(pool: RawPool) -> WorkerId:
     """A live worker, by its one heartbeat."""
     me = WorkerId(new_id())
-    await workers.beat(pool, me, "worker", "here", 1)
+    await workers.heartbeat(pool, me, "worker", "here", 1)
     return me
 
 
@@ -95,10 +102,10 @@ async def die(pool: RawPool, lost: WorkerId) -> None:
     )
 
 
-async def admit(pool: RawPool, run: NewRun, owner: WorkerId) -> Admitted | None:
+async def admit(pool: RawPool, run: NewRun, owner: WorkerId) -> AdmittedRow | None:
     ids = [str(one.id) for one in run.messages]
     created = spoken(RunCreated(run.agent_id, "running", 0, ids), step=None)
-    return await hot_starts.admit(pool, run, owner, created, _CLOCK.now())
+    return await claims.admit(pool, run, owner, created, _CLOCK.now())
 
 
 async def running(pool: RawPool, owner: WorkerId | None = None) -> NewRun:
@@ -114,7 +121,7 @@ async def taken_over(pool: RawPool) -> NewRun:
     run = await running(pool, lost)
     await die(pool, lost)
     successor = await worker(pool)
-    assert await hot_starts.claim(pool, run.tenant, run.thread_id, run.id, successor, TIMEOUT)
+    assert await claims.claim(pool, run.tenant, run.thread_id, run.id, successor, TIMEOUT)
     return run
 
 
@@ -153,7 +160,7 @@ def checkpoint_of(
         calls_settled=calls_settled,
         opened=tuple(opened),
         applied=tuple(applied),
-        said=tuple(Said(event, 1) for event in said),
+        pending_events=tuple(PendingEvent(event, 1) for event in said),
     )
 
 

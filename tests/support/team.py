@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app.domain.agents import AgentSpec, ToolExecution
+from app.domain.agents.specs import AgentSpec, ToolExecution
 from app.domain.ids import AgentId, AgentVersion
-from app.llm.scripted import Script
-from app.runtime.agent import ResolvedAgent, Unresolvable
+from app.llm.scripted.model import Script
+from app.runtime.agent import ResolvedAgent, UnknownAgentVersion
 from app.runtime.plugins import HandOff, HookView, Phase, Plugin, PluginSet, Request
 from app.runtime.state import Change, StateKey
 from tests.support.watching import Watch, WatchedModel, WatchedTool
@@ -30,7 +30,7 @@ class Team:
 
     async def at_version(
         self, agent_id: AgentId, version: AgentVersion | None
-    ) -> ResolvedAgent | Unresolvable:
+    ) -> ResolvedAgent | UnknownAgentVersion:
         assert agent_id in TEAM
         return ResolvedAgent(
             spec=replace(self.spec, id=agent_id, tool_execution=self.tool_execution),

@@ -6,13 +6,27 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.domain.checkpoints import materialize_output
-from app.domain.identity import waits_since
 from app.domain.json_values import JsonObject
-from app.domain.messages import LoggedMessage, Role, message_to_json
-from app.domain.runs import LIFECYCLE, Created, Done, MessageOutput, Running, RunRecord, Waiting
-from app.domain.terminations import termination_to_json
-from app.domain.tickets import Ticket, TicketStatus, ticket_order, ticket_to_json, waiting_to_json
-from app.domain.tool_calls import CallState
+from app.domain.runs.identity import waits_since
+from app.domain.runs.runs import (
+    LIFECYCLE,
+    Created,
+    Done,
+    MessageOutput,
+    Running,
+    RunRecord,
+    Waiting,
+)
+from app.domain.runs.terminations import termination_to_json
+from app.domain.threads.messages import LoggedMessage, Role, message_to_json
+from app.domain.tickets.tickets import (
+    Ticket,
+    TicketStatus,
+    ticket_order,
+    ticket_to_json,
+    waiting_to_json,
+)
+from app.domain.tools.tool_calls import CallState
 from tests.support.event_order import Event, check_thread
 
 SUBJECT = "ann"
@@ -118,7 +132,7 @@ def _check_last_words(rows: Rows, finish: Event, final_output: str | None) -> No
 
 
 def _keys(tickets: Sequence[Ticket]) -> set[str]:
-    return {ticket.key for ticket in tickets}
+    return {ticket.id for ticket in tickets}
 
 
 def _check_every_call_has_a_result(rows: Rows) -> None:

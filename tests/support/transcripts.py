@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.domain.ids import CallId, MessageId
-from app.domain.inference import NO_OPTIONS, InferenceOptions
-from app.domain.messages import Message, Role, Text, ToolCall
-from app.domain.tool_calls import ToolDescriptor
+from app.domain.inference.options import NO_OPTIONS, InferenceOptions
+from app.domain.threads.messages import Message, Role, Text, ToolCall
+from app.domain.tools.tool_calls import ToolDescriptor
 from app.runtime.ports import (
     CallArguments,
     CallOpened,
-    Finished,
     LanguageModel,
     ModelChunk,
+    ModelFinished,
     ModelRequest,
     ReasoningChunk,
     TextChunk,
@@ -87,10 +87,10 @@ class Heard:
         return calls
 
     @property
-    def finished(self) -> Finished:
+    def finished(self) -> ModelFinished:
         last = self.chunks[-1]
-        assert isinstance(last, Finished)
-        assert sum(isinstance(chunk, Finished) for chunk in self.chunks) == 1
+        assert isinstance(last, ModelFinished)
+        assert sum(isinstance(chunk, ModelFinished) for chunk in self.chunks) == 1
         return last
 
 

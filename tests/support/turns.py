@@ -4,29 +4,29 @@ from dataclasses import dataclass, field
 
 from app.backends.base import Factory, Turn
 from app.clock import new_id
-from app.domain.backends import BackendResult
-from app.domain.endpoints import Endpoint
+from app.domain.agents.backend_results import BackendResult
+from app.domain.agents.endpoints import Endpoint
 from app.domain.ids import AgentId, MessageId, RunId, ThreadId
 from app.domain.json_values import Json, JsonObject
-from app.domain.messages import Block, Message, Role, Text
+from app.domain.threads.messages import Block, Message, Role, Text
 
 
 @dataclass(slots=True)
-class Heard:
+class RecordedTurn:
     """Keeps what a turn has said."""
 
     said: list[str] = field(default_factory=list)
 
-    async def accepted(self, binding: JsonObject) -> None: ...
+    async def bind(self, binding: JsonObject) -> None: ...
 
     def text(self, delta: str) -> None:
         self.said.append(delta)
 
-    def starts_over(self, reason: str) -> None: ...
+    def start_over(self, reason: str) -> None: ...
 
     def activity(self, activity_type: str, content: Json) -> None: ...
 
-    async def room(self) -> None: ...
+    async def wait_for_capacity(self) -> None: ...
 
 
 async def turn_at(factory: Factory, endpoint: Endpoint, *blocks: Block) -> BackendResult:
@@ -43,6 +43,6 @@ async def turn_at(factory: Factory, endpoint: Endpoint, *blocks: Block) -> Backe
         new_messages=[message],
     )
     try:
-        return await backend.execute_root(turn, Heard())
+        return await backend.execute_root(turn, RecordedTurn())
     finally:
         await backend.aclose()

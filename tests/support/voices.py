@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from app.clock import Clock, SystemClock, new_id
 from app.domain.ids import WorkerId
-from app.domain.runs import NewRun
-from app.events.hub import Hub, Subscription
+from app.domain.runs.runs import NewRun
+from app.events.fanout.hub import Hub, Subscription
+from app.events.fanout.notify import NotifyTransport
+from app.events.fanout.relay import Relay, Transport
+from app.events.group_commit import GroupCommit
 from app.events.journal import Journal
-from app.events.notify_wire import NotifyWire
-from app.events.outgoing import Outgoing, Publisher
-from app.events.relay import Relay, Wire
-from app.events.writer import Writer
-from app.storage.database import Database
+from app.events.transaction import EventTransactions, Publisher
+from app.storage.postgres.database import Database
 
 PATIENCE = 20.0
 """Seconds after which what should have happened won't."""
@@ -24,8 +24,8 @@ PATIENCE = 20.0
 class Voices:
     hub: Hub
     relay: Relay
-    outgoing: Outgoing
-    writer: Writer
+    outgoing: EventTransactions
+    writer: GroupCommit
     tasks: asyncio.TaskGroup
     writing: "asyncio.Task[None]"
 
@@ -43,13 +43,13 @@ class Voices:
 
 @asynccontextmanager
 async def writing(
-    database: Database, clock: Clock | None = None, *, wire: Wire | None = None
+    database: Database, clock: Clock | None = None, *, wire: Transport | None = None
 ) -> AsyncIterator[Voices]:
     hub, clock = Hub(), clock or SystemClock()
-    relay = Relay(database, hub, WorkerId(new_id()), wire or NotifyWire(database), clock)
+    relay = Relay(database, hub, WorkerId(new_id()), wire or NotifyTransport(database), clock)
     publisher = Publisher(hub, relay)
-    outgoing = Outgoing(database, publisher, clock)
-    writer = Writer(database, publisher, outgoing, clock)
+    outgoing = EventTransactions(database, publisher, clock)
+    writer = GroupCommit(database, publisher, outgoing, clock)
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
         at_work = tasks.create_task(writer.run()), tasks.create_task(relay.run())
         yield Voices(hub, relay, outgoing, writer, tasks, at_work[0])

@@ -18,27 +18,27 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from app.domain.checkpoints import Checkpoint, CheckpointAnswer, Saved
-from app.domain.events import AgentEvent
+from app.domain.checkpoints import Checkpoint, CheckpointAnswer, CheckpointSaved
+from app.domain.events.run_events import AgentEvent
 from app.domain.ids import CallId
 from app.domain.json_values import Json
-from app.domain.tickets import Ticket
-from app.domain.tool_calls import (
+from app.domain.tickets.tickets import Ticket
+from app.domain.tools.tool_calls import (
     Effect,
     ResumeMode,
     SuspensionRequest,
     ToolDescriptor,
     ToolResult,
 )
-from app.llm.scripted import Script, ScriptedModel
+from app.llm.scripted.model import Script, ScriptedModel
+from app.runtime.active_run import ActiveRun
 from app.runtime.cancellation import Interruption
-from app.runtime.context import ActiveRun
 from app.runtime.ports import (
-    Answers,
     CheckpointStore,
-    LiveEvents,
+    EventEmitter,
     ModelChunk,
     ModelRequest,
+    TicketAnswers,
     ToolContext,
 )
 
@@ -54,7 +54,7 @@ class Witness(Protocol):
     def returned(self, result: ToolResult, context: ToolContext) -> None: ...
 
 
-class Voice(Protocol):
+class WatchableEmitter(Protocol):
     """What a run has said and nobody has committed yet."""
 
     async def flush(self) -> None:
@@ -81,7 +81,7 @@ class Watch:
     """What is said is durable by the next point, instead of with the next checkpoint; and a wish is
     heard at the next point, instead of when something really takes its time."""
     interruption: Interruption = field(default_factory=Interruption)
-    voice: Voice = field(init=False)
+    voice: WatchableEmitter = field(init=False)
     points: int = 0
     is_dead: bool = False
     objections: list[AssertionError] = field(default_factory=list)
@@ -143,20 +143,20 @@ class Watch:
 
 
 @dataclass(slots=True)
-class WatchedVoice:
+class WatchedEmitter:
     """The store, the events and the answers of an execution, with a point around each."""
 
     watch: Watch
     store: CheckpointStore
-    events: LiveEvents
-    answers: Answers
+    events: EventEmitter
+    answers: TicketAnswers
 
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
         # What was said until now goes along with the commit.
         self.watch.voice.hold()
         await self.watch.point(flushes=False)
         answer = await self.store.commit(checkpoint)
-        if isinstance(answer, Saved):
+        if isinstance(answer, CheckpointSaved):
             self.watch.witness.committed(checkpoint)
         await self.watch.point()
         return answer
@@ -173,14 +173,14 @@ class WatchedVoice:
         await self.watch.point()
         return await self.answers.names_used()
 
-    def say(self, event: AgentEvent, step: int | None) -> None:
+    def emit(self, event: AgentEvent, step: int | None) -> None:
         if not self.watch.is_dead:
-            self.events.say(event, step)
+            self.events.emit(event, step)
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         if self.watch.is_eager:
             await self.watch.voice.flush()
-        await self.events.room()
+        await self.events.wait_for_capacity()
 
 
 @dataclass(slots=True)
@@ -261,11 +261,11 @@ def watch_over(
     run: ActiveRun,
     watch: Watch,
     tools: Iterable[WatchedTool],
-    voice: Voice,
+    voice: WatchableEmitter,
 ) -> None:
     """Put points around everything that a loaded run will touch."""
     watch.voice = voice
-    watched = WatchedVoice(watch, run.store, run.events, run.answers)
+    watched = WatchedEmitter(watch, run.store, run.events, run.answers)
     run.store = run.events = run.answers = watched
     for tool in tools:
         tool.watch = watch

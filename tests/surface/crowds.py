@@ -4,7 +4,7 @@ import asyncio
 
 import httpx2
 
-from app.transport.refusals import WITHOUT_DATABASE
+from app.http.error_codes import WITHOUT_DATABASE
 from tests.support.routes import Route, routes_of
 from tests.surface.everywhere import everywhere, nowhere
 from tests.surface.stage import Stage, locked

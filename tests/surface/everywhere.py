@@ -12,10 +12,10 @@ from app.clock import SystemClock
 from app.domain.idempotency import IdempotencyKey, KeptAnswer
 from app.domain.ids import Tenant
 from app.domain.principals import Principal
+from app.http import cursors
 from app.storage import idempotency
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import Database
-from app.transport import cursors
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import Database
 from tests.support.routes import BODIES, UNKNOWN, Route
 from tests.surface.stage import BODY_BYTES, HOLDERS, MESSAGE_BYTES, Stage
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from app.transport.bounds import MAX_PATH_LENGTH, MAX_QUERY_LENGTH
-from app.transport.json_bounds import MAX_NUMBER_LENGTH, MAX_VALUES
+from app.http.limits.body_size import MAX_PATH_LENGTH, MAX_QUERY_LENGTH
+from app.http.limits.json_bounds import MAX_NUMBER_LENGTH, MAX_VALUES
 from tests.support.routes import BODIES, Route
 from tests.surface.document import DOCUMENT
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import httpx2
 
-from app.control.signals import MAX_TICKETS_AT_ONCE
+from app.commands.tickets.signals import MAX_TICKETS_AT_ONCE
 from app.domain.ids import Tenant
 from app.domain.signals import MAX_KEPT_PER_KEY, Signal
 from tests.support.routes import Route

@@ -14,7 +14,7 @@ import asyncpg
 import httpx2
 from asyncpg.transaction import Transaction
 
-from app.transport.stream_grants import StreamTokenSigner
+from app.http.stream_grants import StreamTokenSigner
 from tests.support.databases import Databases
 from tests.support.forwarders import forwarding
 from tests.support.keys import Holder, write_keys

@@ -1,6 +1,6 @@
 """Every answer that the document declares is given by a scenario, and nothing else is.
 
-A new code: add it to `CODES` in app/transport/refusals.py, name it in the route's `refusals(…)`, renew the
+A new code: add it to `CODES` in app/http/error_codes.py, name it in the route's `refusals(…)`, renew the
 snapshot, and add a scenario to scenarios.py, or to inputs.py, unread.py or stopping.py if it is about that;
 successes.py has those of the other statuses.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import app
-from app.transport.errors import STATUS
-from app.transport.refusals import CODES
+from app.http.error_codes import CODES
+from app.http.errors import STATUS
 from tests.support.databases import Databases
 from tests.support.problems import the_problem
 from tests.support.routes import Route

@@ -34,9 +34,9 @@ import base64
 import os
 
 from app.domain.agents import AgentSpec
-from app.plugins.kinds import PluginConfig, PluginKind
+from app.builtin_plugins.kinds import PluginConfig, PluginKind
 from app.runtime.plugins import HookView, Phase, Plugin, Request
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 TOKEN = os.environ["CANARY_TOKEN"]
 BASIC = base64.b64encode(f"user:{TOKEN}".encode()).decode()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.domain.ids import RunId, ThreadId
 from app.domain.json_values import compact
-from app.events.frames import encoded
+from app.events.sse_encoding import encoded
 from tests.support.servers import Server
 from tests.support.streams import EVENT_STREAM, Client
 from tests.surface.conftest import OURS

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.clock import give_way
+from app.clock import yield_to_loop
 from app.settings import Settings
 from app.storage.page_rows import MAX_PAGE_BYTES
 from tests.support.conditions import eventually
@@ -108,7 +108,7 @@ async def test_the_measure_finds_a_step_that_is_too_long() -> None:
 
     with loop_time() as loop:
         allowed = reference()
-        await give_way()
+        await yield_to_loop()
         loop.reset()
         asyncio.get_running_loop().call_soon(long_step)
         await over.wait()

@@ -34,7 +34,7 @@ async def server(
         served_database,
         agents=AGENTS,
         api_keys_file=keys,
-        client_patience=SECONDS,
+        client_timeout=SECONDS,
         max_body_bytes=MOST_BODY,
     ) as running:
         yield running

@@ -4,8 +4,8 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from app.storage.database import OLDEST_SERVER
-from app.storage.embedded_programs import MAJOR
+from app.embedded_postgres.programs import MAJOR
+from app.storage.postgres.database import OLDEST_SERVER
 
 OTHER_VERSIONS = range(OLDEST_SERVER, int(MAJOR))
 """On the embedded one everything else runs."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.storage.embedded_programs import ServerUser, server_user
+from app.embedded_postgres.programs import ServerUser, server_user
 from tests.system.programs import AS_ROOT, PRIVATELY, program
 
 _MOUNT_AND_HOLD = 'mount -t tmpfs -o "$1" small-disk "$2" && echo mounted && exec cat'

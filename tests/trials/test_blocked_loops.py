@@ -7,7 +7,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.storage.connecting import RawConnection
+from app.storage.postgres.connect import RawConnection
 from tests.support.conditions import Effects, eventually
 from tests.support.event_order import check_run
 from tests.support.servers import serving

@@ -12,10 +12,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.clock import pause
+from app.clock import sleep
 from app.storage import migrations
-from app.storage.connecting import DatabaseOptions
-from app.storage.database import DATABASE_AWAY, Database
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
 from tests.support.clusters import Cluster, cluster_folder, running_cluster
 from tests.support.conditions import Effects, eventually
 from tests.support.event_order import check_run
@@ -173,7 +173,7 @@ async def test_killing_idle_connections_is_noticed_by_nobody(place: Place) -> No
     await asyncio.gather(*(place.client.start("quick", "hello") for _ in range(8)))
     database = await place.database()
     assert await database.fetchval(f"SELECT count(pg_terminate_backend(pid, 5000)) {_OURS}") > 4
-    await pause(0.05)
+    await sleep(0.05)
     answers = await asyncio.gather(
         *(place.client.http.post("/v1/runs", json=start_body("quick", "hello")) for _ in range(8))
     )
@@ -428,7 +428,7 @@ async def listing(*ways: Forwarder) -> AsyncIterator[Database]:
 async def takes_writes(database: Database) -> bool:
     try:
         await database.ping()
-    except DATABASE_AWAY:
+    except DATABASE_UNAVAILABLE:
         return False
     return True
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from app.settings import Settings
-from app.storage.connecting import RawConnection
+from app.storage.postgres.connect import RawConnection
 from tests.support.conditions import Effects, eventually
 from tests.support.contents import contents
 from tests.support.event_order import check_run

@@ -8,9 +8,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from app.bootstrap import connections
 from app.domain.errors import ConfigurationError
-from app.events.nats_wire import servers_of
-from app.wiring import connections
+from app.events.fanout.nats import servers_of
 from tests.support.commands import holdfast
 from tests.support.event_order import check_run
 from tests.support.nats import NatsServer, nats_server
@@ -115,7 +115,7 @@ def test_what_is_no_address_of_a_server_is_told_from_one(url: str) -> None:
 
 
 def test_without_the_extra_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "app.events.nats_wire", raising=False)
+    monkeypatch.delitem(sys.modules, "app.events.fanout.nats", raising=False)
     monkeypatch.setitem(sys.modules, "nats", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'holdfast\[nats\]'"):
         connections.nats()

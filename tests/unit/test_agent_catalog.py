@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from app.agents.catalog import load_catalog
-from app.domain.agents import AgentSpec, agent_from_json, agent_to_json
+from app.domain.agents.specs import AgentSpec, agent_from_json, agent_to_json
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
-from app.domain.ticket_terms import ApproverRule, OnExpiry
-from app.domain.tool_calls import Effect
+from app.domain.tickets.terms import ApproverRule, OnExpiry
+from app.domain.tools.tool_calls import Effect
 from app.llm.specs import ModelSpec, specs_from_environment
 from tests.support.agents_files import AGENT, MODELS, TOOLS, load, problems
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from app.agents.demo import demo_catalog
+from app.agents.demo.catalog import demo_catalog
 from app.agents.resolve import resolve
 from app.domain.ids import AgentId
 from app.llm.catalog import ModelCatalog
-from app.runtime.agent import ResolvedAgent, Unresolvable
+from app.runtime.agent import ResolvedAgent, UnknownAgentVersion
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ async def test_a_spec_is_resolved_to_its_model_and_its_tools(models: ModelCatalo
     resolved = resolve(DEMO, CATALOG, models)
     assert isinstance(resolved, ResolvedAgent)
     assert resolved.spec is DEMO
-    assert resolved.model is models.guarded("demo")
+    assert resolved.model is models.with_breaker("demo")
     assert list(resolved.tools.values()) == [CATALOG.tools[name] for name in DEMO.tools]
 
 
@@ -40,8 +40,8 @@ async def test_an_agent_has_only_the_tools_of_its_spec(models: ModelCatalog) -> 
 
 async def test_what_is_gone_makes_a_spec_unresolvable(models: ModelCatalog) -> None:
     answer = resolve(replace(DEMO, tools=("list_files", "gone")), CATALOG, models)
-    assert answer == Unresolvable("agent 'demo' can't run: there is no tool 'gone' any more")
+    assert answer == UnknownAgentVersion("agent 'demo' can't run: there is no tool 'gone' any more")
     answer = resolve(replace(DEMO, model="gone", tools=("lost",)), CATALOG, models)
-    assert isinstance(answer, Unresolvable)
+    assert isinstance(answer, UnknownAgentVersion)
     assert "no tool 'lost'" in answer.reason
     assert "model 'gone' isn't configured" in answer.reason

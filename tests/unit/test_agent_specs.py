@@ -5,13 +5,18 @@ from typing import Any
 
 import pytest
 
-from app.domain.agents import AgentSpec, ToolExecution, agent_from_json, agent_to_json
-from app.domain.children import Delegation
-from app.domain.endpoints import Endpoint
+from app.domain.agents.endpoints import Endpoint
+from app.domain.agents.specs import (
+    AgentSpec,
+    Delegation,
+    ToolExecution,
+    agent_from_json,
+    agent_to_json,
+)
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
-from app.domain.inference import InferenceOptions, RetryPolicy
-from app.domain.ticket_terms import ApproverRule, OnExpiry, TicketTerms
+from app.domain.inference.options import InferenceOptions, RetryPolicy
+from app.domain.tickets.terms import ApproverRule, OnExpiry, TicketTerms
 
 BARE = AgentSpec(id=AgentId("clerk"))
 SET: dict[str, Any] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.agents.catalog import load_catalog
-from app.tools.functions import FunctionTool
+from app.tools.functions.decorator import FunctionTool
 from tests.support.agents_files import AGENT, MODELS, TOOLS, load, problems
 
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
         ("def x(:", r"SyntaxError: .*line 1"),
         ("raise SystemExit(1)", r"SystemExit: 1"),
         (
-            "from app.tools.functions import tool\n@tool\ndef f(*a): ...",
+            "from app.tools.functions.decorator import tool\n@tool\ndef f(*a): ...",
             r"tool 'f': .*can't be given by name.*\(broken\.py, line 2\)",
         ),
     ],
@@ -44,7 +44,7 @@ def test_a_module_without_tools_is_a_problem(folder: Path) -> None:
     found = problems(folder, MODELS + AGENT + '[tools]\nmodules = ["empty"]', empty="x = 1")
     assert found == [
         "tools.modules[0]: module 'empty' defines no tool; decorate a function with @tool"
-        " (from app.tools.functions import tool)"
+        " (from app.tools.functions.decorator import tool)"
     ]
 
 
@@ -69,7 +69,7 @@ def test_packages_and_neighbours_can_be_imported(folder: Path) -> None:
         **{
             "kit/__init__": TOOLS.replace("add", "kit_add").replace("look", "kit_look"),
             "kit/sub": """
-            from app.tools.functions import tool
+            from app.tools.functions.decorator import tool
             from neighbour import WORD
             from .names import NAME
 
@@ -106,7 +106,7 @@ def test_the_same_name_in_another_folder_is_another_module(tmp_path: Path) -> No
             folder,
             MODELS + AGENT + '[tools]\nmodules = ["same"]',
             same=f"from neighbour import tool\n@tool\ndef say_{word}(): ...",
-            neighbour="from app.tools.functions import tool",
+            neighbour="from app.tools.functions.decorator import tool",
         )
         found.append(list(catalog.tools))
     assert found == [["say_one"], ["say_two"]]

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.events import ToolCallCancel, ToolCallReady
+from app.domain.events.run_events import ToolCallCancel, ToolCallReady
 from app.domain.ids import CallId
-from app.domain.runs import Usage
-from app.runtime.answer import Answer, summed, usage_json
+from app.domain.runs.runs import Usage
+from app.runtime.inference.streamed_answer import StreamedAnswer, add_usage, usage_json
 from app.runtime.ports import (
     CallArguments,
     CallOpened,
-    Finished,
+    ModelFinished,
     StopReason,
     TextChunk,
     TokenUsage,
@@ -36,14 +36,14 @@ class Listener:
         self.usage = Usage(100, 200)
         self.said: list[Any] = []
 
-    def say(self, event: Any) -> None:
+    def emit(self, event: Any) -> None:
         self.said.append(event)
 
 
-def an_answer(*arguments: str) -> tuple[Answer, Listener]:
+def an_answer(*arguments: str) -> tuple[StreamedAnswer, Listener]:
     """An answer with a call for each of these arguments."""
     listener = Listener()
-    answer = Answer(listener)  # type: ignore[arg-type]
+    answer = StreamedAnswer(listener)  # type: ignore[arg-type]
     answer.begin_attempt()
     for number, text in enumerate(arguments, 1):
         answer.add(CallOpened(CallId(f"c{number}"), "pay"))
@@ -63,7 +63,7 @@ def taken_back(listener: Listener) -> list[str]:
 def test_counts_add_up_and_stay_unknown_where_neither_is_known(
     one: TokenUsage, other: TokenUsage
 ) -> None:
-    total = summed(one, other)
+    total = add_usage(one, other)
     for name in TokenUsage.__dataclass_fields__:
         known = [n for n in (getattr(one, name), getattr(other, name)) if n is not None]
         assert getattr(total, name) == (sum(known) if known else None)
@@ -81,12 +81,12 @@ def test_usage_is_shown_as_far_as_it_is_known() -> None:
 def test_the_tokens_of_all_attempts_count() -> None:
     answer, listener = an_answer()
     assert answer.usage is None
-    answer.add(Finished(StopReason.END_TURN, None))
+    answer.add(ModelFinished(StopReason.END_TURN, None))
     assert answer.usage is None
-    answer.add(Finished(StopReason.END_TURN, TokenUsage(prompt_tokens=3)))
+    answer.add(ModelFinished(StopReason.END_TURN, TokenUsage(prompt_tokens=3)))
     answer.begin_attempt()
     assert answer.stop_reason is None
-    answer.add(Finished(StopReason.END_TURN, TokenUsage(prompt_tokens=4, completion_tokens=5)))
+    answer.add(ModelFinished(StopReason.END_TURN, TokenUsage(prompt_tokens=4, completion_tokens=5)))
     assert answer.usage == TokenUsage(prompt_tokens=7, completion_tokens=5)
     assert listener.usage == Usage(107, 205)
 
@@ -107,7 +107,7 @@ def test_an_attempt_has_begun_once_anything_of_it_has_come() -> None:
 )
 def test_arguments_are_json_or_none(arguments: str, parsed: object) -> None:
     answer, listener = an_answer(arguments)
-    assert answer.settle("malformed") == ()
+    assert answer.complete("malformed") == ()
     assert ready(listener) == [("c1", parsed)]
     assert [call.arguments for call in answer.calls] == [parsed]
 
@@ -115,7 +115,7 @@ def test_arguments_are_json_or_none(arguments: str, parsed: object) -> None:
 @pytest.mark.parametrize("arguments", ['{"a"', "NaN", '{"a": 1e999}', "Infinity", "[" * 100_000])
 def test_a_call_whose_arguments_arent_json_is_taken_back(arguments: str) -> None:
     answer, listener = an_answer(arguments, "{}")
-    assert answer.settle("malformed") == ("pay",)
+    assert answer.complete("malformed") == ("pay",)
     assert taken_back(listener) == ["c1"]
     assert ready(listener) == [("c2", {})]
 

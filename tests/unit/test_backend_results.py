@@ -2,28 +2,28 @@
 
 import pytest
 
-from app.domain.backends import (
+from app.domain.agents.backend_results import (
     Artifact,
-    AtRest,
     BackendCancelled,
     BackendFailed,
     BackendOutput,
     BackendResult,
     BackendStatus,
+    BackendSuspended,
     Completed,
-    Durable,
+    PersistedStatus,
     RemoteQuestion,
     TimedOut,
     WaitingAuth,
     WaitingInput,
     display,
-    durable,
     output_from_json,
     output_to_json,
+    persisted_status,
     status_of_termination,
 )
-from app.domain.runs import RunStatus
-from app.domain.terminations import (
+from app.domain.runs.runs import RunStatus
+from app.domain.runs.terminations import (
     BehaviorRequested,
     Blocked,
     Cancelled,
@@ -42,8 +42,8 @@ from app.domain.terminations import (
         (WaitingInput("Which one?"), "waiting_input: Which one?"),
         (WaitingInput(""), "waiting_input: "),
         (WaitingAuth("Log in"), "waiting_auth: Log in"),
-        (AtRest(), "suspended"),
-        (AtRest("later"), "suspended: later"),
+        (BackendSuspended(), "suspended"),
+        (BackendSuspended("later"), "suspended: later"),
         (BackendFailed("no paper"), "failed: no paper"),
         (BackendCancelled(), "cancelled"),
         (TimedOut(), "timeout"),
@@ -58,23 +58,25 @@ def test_a_status_in_words_has_its_message_when_there_is_one(
 @pytest.mark.parametrize(
     "status, kept",
     [
-        (Completed(), Durable(RunStatus.DONE, "natural", "done")),
-        (WaitingInput(), Durable(RunStatus.WAITING, "input_required", "waiting_input")),
-        (WaitingAuth(), Durable(RunStatus.WAITING, "auth_required", "waiting_auth")),
-        (AtRest(), Durable(RunStatus.WAITING, "suspended", "suspended")),
-        (BackendFailed("x"), Durable(RunStatus.DONE, "error", "failed")),
-        (BackendCancelled(), Durable(RunStatus.DONE, "cancelled", "cancelled")),
-        (TimedOut(), Durable(RunStatus.DONE, "timeout", "timeout")),
+        (Completed(), PersistedStatus(RunStatus.DONE, "natural", "done")),
+        (WaitingInput(), PersistedStatus(RunStatus.WAITING, "input_required", "waiting_input")),
+        (WaitingAuth(), PersistedStatus(RunStatus.WAITING, "auth_required", "waiting_auth")),
+        (BackendSuspended(), PersistedStatus(RunStatus.WAITING, "suspended", "suspended")),
+        (BackendFailed("x"), PersistedStatus(RunStatus.DONE, "error", "failed")),
+        (BackendCancelled(), PersistedStatus(RunStatus.DONE, "cancelled", "cancelled")),
+        (TimedOut(), PersistedStatus(RunStatus.DONE, "timeout", "timeout")),
     ],
 )
-def test_a_status_decides_what_is_kept_of_the_run(status: BackendStatus, kept: Durable) -> None:
-    assert durable(status, NaturalEnd()) == kept
+def test_a_status_decides_what_is_kept_of_the_run(
+    status: BackendStatus, kept: PersistedStatus
+) -> None:
+    assert persisted_status(status, NaturalEnd()) == kept
 
 
 @pytest.mark.parametrize(
     "termination, status",
     [
-        (None, AtRest()),
+        (None, BackendSuspended()),
         (NaturalEnd(), Completed()),
         (BehaviorRequested(), Completed()),
         (Cancelled(), BackendCancelled()),

@@ -5,16 +5,16 @@ from itertools import product
 
 import pytest
 
-from app.domain.agents import AgentSpec
-from app.domain.failures import FailureKind, failed
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, CallId
-from app.domain.inference import RetryPolicy
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.inference.options import RetryPolicy
 from app.domain.json_values import as_object
-from app.domain.messages import Role
-from app.domain.runs import Done
-from app.domain.terminations import NaturalEnd
-from app.llm.scripted import Call, Fail, Part, Say, ScriptedModel, Think, Turn
-from app.runtime.agent import Agents, ResolvedAgent, Unresolvable
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import NaturalEnd
+from app.domain.threads.messages import Role
+from app.llm.scripted.model import Call, Fail, Part, Say, ScriptedModel, ScriptedTurn, Think
+from app.runtime.agent import Agents, ResolvedAgent, UnknownAgentVersion
 from app.runtime.cancellation import Interruption
 from app.runtime.ports import ModelRequest, StopReason
 from tests.support.event_order import check_thread
@@ -38,14 +38,14 @@ class Storyteller:
         self._breaks = list(breaks)
         self._end = end
 
-    def __call__(self, request: ModelRequest) -> Turn:
+    def __call__(self, request: ModelRequest) -> ScriptedTurn:
         parts = self._whole(request)
         at = self._breaks.pop(0) if self._breaks else None
         if at is None or at >= len(parts):
-            return Turn(tuple(parts))
+            return ScriptedTurn(tuple(parts))
         if isinstance(self._end, StopReason):
-            return Turn((*_cut(parts, at),), self._end)
-        return Turn((*_cut(parts, at), self._end))
+            return ScriptedTurn((*_cut(parts, at),), self._end)
+        return ScriptedTurn((*_cut(parts, at), self._end))
 
     def _whole(self, request: ModelRequest) -> list[Part]:
         calls_made = [call.arguments for one in request.messages for call in one.tool_calls]
@@ -114,7 +114,7 @@ async def _told(story: Storyteller, probe: Probe) -> MemoryHouse:
 
 
 class _Nobody(Agents):
-    async def at_version(self, *_: object) -> Unresolvable:
+    async def at_version(self, *_: object) -> UnknownAgentVersion:
         raise AssertionError("nobody hands off")
 
 

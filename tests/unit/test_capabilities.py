@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from app.domain.capabilities import (
+from app.domain.agents.capabilities import (
     FULL,
     REMOTE_STATELESS_TEXT,
     Cancellation,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.runs import LIFECYCLE
+from app.domain.runs.runs import LIFECYCLE
 from tests.journeys.chaos.checker import check
 from tests.journeys.chaos.checks_of_rate_limits import check_rate_limits
 from tests.journeys.chaos.history import NOT_OURS, Frame, Hearing, History, Kind, Operation

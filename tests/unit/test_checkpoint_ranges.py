@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from app.domain.checkpoints import Materialized, materialize_output
+from app.domain.checkpoints import OutputRanges, materialize_output
 from app.domain.ids import CallId, MessageId, RunId
-from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text, Visibility
-from app.domain.runs import MessageInput, MessageOutput
+from app.domain.runs.runs import MessageInput, MessageOutput
+from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role, Text, Visibility
 
 RUN = RunId("run-1")
 OTHER = RunId("run-0")
@@ -41,7 +41,7 @@ def output_of(
     previous: MessageOutput | None = None,
     step_count: int = 1,
     input_message_count: int = 0,
-) -> Materialized:
+) -> OutputRanges:
     return materialize_output(
         log,
         run_id=RUN,

@@ -2,16 +2,16 @@
 
 import pytest
 
-from app.domain.capabilities import DelegateNeeds
-from app.domain.children import (
+from app.domain.agents.capabilities import DelegateNeeds
+from app.domain.agents.specs import Delegation
+from app.domain.children.child_runs import (
     SUBAGENT,
     ChildWork,
-    Delegation,
     ancestors_of,
+    child_progress,
     child_request,
     is_kept,
     needs_of,
-    progress_of,
     report_of,
     report_of_failure,
     result_of_report,
@@ -19,9 +19,9 @@ from app.domain.children import (
     work_to_json,
 )
 from app.domain.ids import AgentId, AgentVersion, RunId, ThreadId
-from app.domain.runs import Created, Done, Running, Waiting, WaitingReason
-from app.domain.terminations import Cancelled, Failed, NaturalEnd, Stopped, Termination
-from app.domain.tool_calls import ResultStatus
+from app.domain.runs.runs import Created, Done, Running, Waiting, WaitingReason
+from app.domain.runs.terminations import Cancelled, Failed, NaturalEnd, Stopped, Termination
+from app.domain.tools.tool_calls import ResultStatus
 from tests.support.records import AT, a_record
 
 WORK = ChildWork(
@@ -128,7 +128,7 @@ def test_a_report_that_says_nothing_is_a_failure(report: object) -> None:
     ],
 )
 def test_a_parent_shows_where_a_child_stands(state: object, status: str, message: str) -> None:
-    shown = progress_of(a_record(state=state), "c1", "ask")
+    shown = child_progress(a_record(state=state), "c1", "ask")
     assert (shown["status"], shown["message"]) == (status, message)
     assert (shown["child_run_id"], shown["child_thread_id"]) == ("run", "thread")
     assert (shown["agent_id"], shown["node_id"]) == ("clerk", "tool_call:c1")

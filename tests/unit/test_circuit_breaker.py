@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.domain.errors import InferenceFailed
-from app.domain.failures import FailureKind, failed
-from app.domain.inference import InferenceOptions
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.inference.options import InferenceOptions
 from app.llm import breaker
-from app.llm.breaker import COOL_DOWN, FAILURES_TO_OPEN, HEALTHY, Closed, Open, Probing
-from app.llm.guarded import MOST_KNOWN, Breakers, Circuit, GuardedModel
-from app.llm.scripted import Fail, InOrder, Part, ScriptedModel, in_order, turn
+from app.llm.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, HEALTHY, Closed, Open, Probing
+from app.llm.scripted.model import Fail, Part, ScriptedModel, ScriptInOrder, in_order, turn
+from app.llm.with_breaker import MAX_CIRCUITS, Breakers, Circuit, ModelWithBreaker
 from app.runtime.ports import ModelRequest
 from tests.support.transcripts import asking, hear
 
@@ -31,48 +31,48 @@ class SetClock:
 def test_it_opens_with_the_last_of_the_failures_in_a_row() -> None:
     state: breaker.State = HEALTHY
     for count in range(1, FAILURES_TO_OPEN):
-        state = breaker.failed(state, NOW)
+        state = breaker.record_failure(state, NOW)
         assert state == Closed(count)
-    assert breaker.failed(state, NOW) == Open(NOW + COOL_DOWN)
+    assert breaker.record_failure(state, NOW) == Open(NOW + COOL_DOWN_SECONDS)
 
 
 def test_a_whole_answer_forgives_the_failures_before_it() -> None:
-    assert breaker.answered(Closed(FAILURES_TO_OPEN - 1)) == HEALTHY
+    assert breaker.record_success(Closed(FAILURES_TO_OPEN - 1)) == HEALTHY
 
 
 def test_one_request_finds_out_and_no_other_passes() -> None:
     opened = Open(NOW)
-    assert breaker.asked(opened, NOW - timedelta(seconds=1)) is None
-    assert breaker.asked(opened, NOW) == Probing()
-    assert breaker.asked(Probing(), NOW) is None
+    assert breaker.request_allowed(opened, NOW - timedelta(seconds=1)) is None
+    assert breaker.request_allowed(opened, NOW) == Probing()
+    assert breaker.request_allowed(Probing(), NOW) is None
 
 
 def test_an_answer_that_begins_closes_it_on_probation() -> None:
-    probation = breaker.answer_begun(Probing())
-    assert breaker.asked(probation, NOW) == probation
-    assert breaker.failed(probation, NOW) == Open(NOW + COOL_DOWN)
-    assert breaker.answered(probation) == HEALTHY
+    probation = breaker.answer_started(Probing())
+    assert breaker.request_allowed(probation, NOW) == probation
+    assert breaker.record_failure(probation, NOW) == Open(NOW + COOL_DOWN_SECONDS)
+    assert breaker.record_success(probation) == HEALTHY
 
 
 def test_a_probe_that_fails_opens_it_again_and_one_that_is_left_does_not_block_it() -> None:
-    assert breaker.failed(Probing(), NOW) == Open(NOW + COOL_DOWN)
-    assert breaker.probe_left(Probing(), NOW) == Open(NOW)
+    assert breaker.record_failure(Probing(), NOW) == Open(NOW + COOL_DOWN_SECONDS)
+    assert breaker.probe_abandoned(Probing(), NOW) == Open(NOW)
 
 
 def test_what_was_asked_before_it_opened_changes_nothing() -> None:
-    opened = Open(NOW + COOL_DOWN)
-    assert breaker.failed(opened, NOW + timedelta(seconds=9)) == opened
-    assert breaker.answered(opened) == opened
-    assert breaker.answer_begun(opened) == opened
-    assert breaker.probe_left(opened, NOW) == opened
+    opened = Open(NOW + COOL_DOWN_SECONDS)
+    assert breaker.record_failure(opened, NOW + timedelta(seconds=9)) == opened
+    assert breaker.record_success(opened) == opened
+    assert breaker.answer_started(opened) == opened
+    assert breaker.probe_abandoned(opened, NOW) == opened
 
 
 def test_each_state_knows_when_another_request_may_pass() -> None:
-    opened = Open(NOW + COOL_DOWN)
+    opened = Open(NOW + COOL_DOWN_SECONDS)
     assert breaker.asked_again_in(opened, NOW + timedelta(seconds=9)) == timedelta(seconds=21)
-    assert breaker.asked_again_in(opened, NOW + 2 * COOL_DOWN) == timedelta()
+    assert breaker.asked_again_in(opened, NOW + 2 * COOL_DOWN_SECONDS) == timedelta()
     assert breaker.asked_again_in(Closed(4), NOW) == timedelta()
-    assert breaker.asked_again_in(Probing(), NOW) == COOL_DOWN
+    assert breaker.asked_again_in(Probing(), NOW) == COOL_DOWN_SECONDS
 
 
 async def test_a_refusal_of_the_breaker_says_how_long_it_stays_open() -> None:
@@ -93,7 +93,7 @@ async def test_an_open_breaker_asks_nobody_until_it_has_cooled_down() -> None:
         assert await _failure(model) == "provider"
     assert await _failure(model) == "model_unavailable"
     assert len(script.requests) == FAILURES_TO_OPEN
-    clock.time += COOL_DOWN
+    clock.time += COOL_DOWN_SECONDS
     assert (await hear(model, asking("hello"))).text == "there"
 
 
@@ -102,7 +102,7 @@ async def test_a_failed_probe_shuts_it_for_another_while() -> None:
     model, _ = _guarded([BROKEN] * 9, clock)
     for _ in range(FAILURES_TO_OPEN):
         await _failure(model)
-    clock.time += COOL_DOWN
+    clock.time += COOL_DOWN_SECONDS
     assert await _failure(model) == "provider"
     assert await _failure(model) == "model_unavailable"
 
@@ -118,9 +118,9 @@ async def test_failures_of_the_request_are_not_counted() -> None:
 async def test_each_upstream_model_has_its_own_and_names_share_an_endpoint() -> None:
     breakers = Breakers(SetClock())
     script = in_order(*(turn(BROKEN) for _ in range(9)))
-    one = GuardedModel(ScriptedModel("m", script), "here", breakers)
-    same = GuardedModel(ScriptedModel("m", script), "here", breakers)
-    elsewhere = GuardedModel(ScriptedModel("m", script), "there", breakers)
+    one = ModelWithBreaker(ScriptedModel("m", script), "here", breakers)
+    same = ModelWithBreaker(ScriptedModel("m", script), "here", breakers)
+    elsewhere = ModelWithBreaker(ScriptedModel("m", script), "there", breakers)
     for _ in range(FAILURES_TO_OPEN):
         await _failure(one)
     assert await _failure(same) == "model_unavailable"
@@ -130,19 +130,19 @@ async def test_each_upstream_model_has_its_own_and_names_share_an_endpoint() -> 
 
 def test_names_that_clients_think_up_do_not_fill_memory() -> None:
     breakers = Breakers(SetClock())
-    for number in range(MOST_KNOWN + 50):
-        breakers.failed(Circuit("here", f"m{number}"))
-    assert len(breakers._states) == MOST_KNOWN
-    breakers.answered(Circuit("here", f"m{MOST_KNOWN}"))
-    assert len(breakers._states) == MOST_KNOWN - 1
+    for number in range(MAX_CIRCUITS + 50):
+        breakers.record_failure(Circuit("here", f"m{number}"))
+    assert len(breakers._states) == MAX_CIRCUITS
+    breakers.record_success(Circuit("here", f"m{MAX_CIRCUITS}"))
+    assert len(breakers._states) == MAX_CIRCUITS - 1
 
 
-def _guarded(parts: list[Part | str], clock: SetClock) -> tuple[GuardedModel, InOrder]:
+def _guarded(parts: list[Part | str], clock: SetClock) -> tuple[ModelWithBreaker, ScriptInOrder]:
     script = in_order(*(turn(part) for part in parts))
-    return GuardedModel(ScriptedModel("m", script), "here", Breakers(clock)), script
+    return ModelWithBreaker(ScriptedModel("m", script), "here", Breakers(clock)), script
 
 
-async def _failure(model: GuardedModel, options: InferenceOptions | None = None) -> str:
+async def _failure(model: ModelWithBreaker, options: InferenceOptions | None = None) -> str:
     request = asking("hello")
     if options is not None:
         request = ModelRequest(system_prompt="", messages=request.messages, options=options)

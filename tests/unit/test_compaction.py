@@ -7,32 +7,38 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.agents import AgentSpec
+from app.domain.agents.specs import AgentSpec
 from app.domain.errors import InferenceFailed
 from app.domain.ids import AgentId, RunId
 from app.domain.json_values import JsonObject
-from app.domain.messages import LoggedMessage, Role
-from app.domain.runs import Usage
+from app.domain.runs.runs import Usage
+from app.domain.threads.messages import LoggedMessage, Role
 from app.runtime.agent import ResolvedAgent
-from app.runtime.compaction import FAILURES, FIRST_PAUSE, MOST_DOUBLINGS, NOTHING, Compaction
-from app.runtime.compaction_plan import CompactionPolicy
+from app.runtime.compaction.compaction import (
+    FAILURES,
+    FIRST_PAUSE_MESSAGES,
+    MAX_DOUBLINGS,
+    NO_RESULT,
+    Compaction,
+)
+from app.runtime.history.compaction_plan import CompactionPolicy
+from app.runtime.history.summaries import summary_of
 from app.runtime.plugins import Plugin, PluginSet
 from app.runtime.ports import (
-    Finished,
     ModelChunk,
+    ModelFinished,
     ModelRequest,
     StopReason,
     TextChunk,
     TokenUsage,
 )
-from app.runtime.state import Change, Snapshot
-from app.runtime.summaries import summary_of
+from app.runtime.state import Change, StateView
 from tests.support.logs import log_of, message
 
 pytestmark = pytest.mark.anyio
 
 POLICY = CompactionPolicy(threshold=5000, keep_recent_messages=1, most_input_tokens=100_000)
-ENDED = Finished(StopReason.END_TURN, TokenUsage(prompt_tokens=30, completion_tokens=4))
+ENDED = ModelFinished(StopReason.END_TURN, TokenUsage(prompt_tokens=30, completion_tokens=4))
 RUN = RunId("run")
 
 
@@ -102,7 +108,7 @@ class Bench:
     ) -> "asyncio.Task[None] | None":
         """Whether a summary was begun."""
         before = len(self.tasks)
-        state = Snapshot(values={FAILURES.name: failed})
+        state = StateView(values={FAILURES.name: failed})
         self.compaction.consider(RUN, self.agent, log, state)
         return self.tasks[-1] if len(self.tasks) > before else None
 
@@ -125,10 +131,10 @@ async def test_a_summary_is_saved_with_its_cost_and_forgets_failures(
     assert bench.consider(a_log(4)) is None
     task = bench.consider(a_log(5), {"failures": 2, "not_before_seq": 5})
     assert task is not None
-    assert bench.compaction.is_owing
-    assert bench.compaction.take() is NOTHING
+    assert bench.compaction.is_pending
+    assert bench.compaction.take() is NO_RESULT
     await task
-    assert bench.compaction.is_owing
+    assert bench.compaction.is_pending
     outcome = bench.compaction.take()
     [summary] = outcome.messages
     found = summary_of(summary)
@@ -137,8 +143,8 @@ async def test_a_summary_is_saved_with_its_cost_and_forgets_failures(
     assert summary.run_id == RUN
     assert outcome.usage == Usage(30, 4)
     assert memory_of(outcome.changes) is None
-    assert not bench.compaction.is_owing
-    assert bench.compaction.take() is NOTHING
+    assert not bench.compaction.is_pending
+    assert bench.compaction.take() is NO_RESULT
 
 
 async def test_nothing_is_begun_without_a_policy_a_model_or_an_owner(
@@ -151,7 +157,7 @@ async def test_nothing_is_begun_without_a_policy_a_model_or_an_owner(
     bench = Bench(group)
     bench.compaction = Compaction()
     assert bench.consider(a_log(9)) is None
-    assert not bench.compaction.is_owing
+    assert not bench.compaction.is_pending
 
 
 async def test_one_summary_is_made_at_a_time(group: asyncio.TaskGroup) -> None:
@@ -175,7 +181,7 @@ async def test_after_a_failure_the_log_has_to_grow_first(
     assert (task is not None) is begins
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, MOST_DOUBLINGS + 1, MOST_DOUBLINGS + 2, 50])
+@pytest.mark.parametrize("count", [1, 2, 3, MAX_DOUBLINGS + 1, MAX_DOUBLINGS + 2, 50])
 async def test_each_failure_doubles_the_pause_up_to_a_longest(
     group: asyncio.TaskGroup, count: int
 ) -> None:
@@ -185,7 +191,7 @@ async def test_each_failure_doubles_the_pause_up_to_a_longest(
     assert task is not None
     await task
     outcome = bench.compaction.take()
-    pause = FIRST_PAUSE * 2 ** min(count - 1, MOST_DOUBLINGS)
+    pause = FIRST_PAUSE_MESSAGES * 2 ** min(count - 1, MAX_DOUBLINGS)
     assert memory_of(outcome.changes) == {"failures": count, "not_before_seq": 9 + pause}
     assert (outcome.messages, outcome.usage) == ((), Usage())
 
@@ -199,7 +205,7 @@ async def test_a_summary_that_cant_be_used_costs_and_counts_as_a_failure(
     await task
     outcome = bench.compaction.take()
     assert (outcome.messages, outcome.usage) == ((), Usage(30, 4))
-    assert memory_of(outcome.changes) == {"failures": 1, "not_before_seq": 9 + FIRST_PAUSE}
+    assert memory_of(outcome.changes) == {"failures": 1, "not_before_seq": 9 + FIRST_PAUSE_MESSAGES}
 
 
 async def test_an_error_of_a_model_doesnt_leave_the_task(group: asyncio.TaskGroup) -> None:
@@ -216,10 +222,10 @@ async def test_what_wasnt_committed_is_saved_by_the_next_commit(group: asyncio.T
     assert task is not None
     await task
     outcome = bench.compaction.take()
-    bench.compaction.put_back(NOTHING)
-    assert not bench.compaction.is_owing
+    bench.compaction.put_back(NO_RESULT)
+    assert not bench.compaction.is_pending
     bench.compaction.put_back(outcome)
-    assert bench.compaction.is_owing
+    assert bench.compaction.is_pending
     assert bench.compaction.take() is outcome
 
 
@@ -230,19 +236,22 @@ async def test_a_summary_under_way_counts_as_failed_when_its_run_waits(
     bench.model.may_answer.clear()
     task = bench.consider(a_log(9))
     assert task is not None
-    given_up = bench.compaction.take_before_rest()
-    assert memory_of(given_up.changes) == {"failures": 1, "not_before_seq": 9 + FIRST_PAUSE}
+    given_up = bench.compaction.take_before_suspending()
+    assert memory_of(given_up.changes) == {
+        "failures": 1,
+        "not_before_seq": 9 + FIRST_PAUSE_MESSAGES,
+    }
     bench.model.may_answer.set()
     await task
-    made = bench.compaction.take_before_rest()
+    made = bench.compaction.take_before_suspending()
     assert len(made.messages) == 1
     bench.compaction.put_back(given_up)
-    assert not bench.compaction.is_owing
+    assert not bench.compaction.is_pending
 
 
 async def test_what_a_run_leaves_behind_is_waited_for(group: asyncio.TaskGroup) -> None:
     bench = Bench(group)
-    assert await bench.compaction.late() is NOTHING
+    assert await bench.compaction.late() is NO_RESULT
     bench.model.may_answer.clear()
     assert bench.consider(a_log(9)) is not None
     late = group.create_task(bench.compaction.late())
@@ -260,7 +269,7 @@ async def test_a_summary_that_is_given_up_is_cancelled(group: asyncio.TaskGroup)
     bench.compaction.give_up()
     await asyncio.wait({task})
     assert task.cancelled()
-    assert not bench.compaction.is_owing
+    assert not bench.compaction.is_pending
 
 
 async def test_messages_are_measured_again_for_another_policy(group: asyncio.TaskGroup) -> None:

@@ -6,12 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.ids import MessageId
-from app.domain.messages import LoggedMessage, Message, MessageRange, Role
-from app.runtime import token_estimates
-from app.runtime.call_pairs import pairs_of
-from app.runtime.compaction_plan import WORTH_READING, CompactionPolicy, Plan, plan, size_of
-from app.runtime.provider_view import provider_view
-from app.runtime.summaries import splits_a_call, summary_message, summary_of
+from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role
+from app.runtime.history import token_estimates
+from app.runtime.history.call_pairs import pairs_of
+from app.runtime.history.compaction_plan import (
+    WORTH_READING,
+    CompactionPlan,
+    CompactionPolicy,
+    plan_compaction,
+    size_of,
+)
+from app.runtime.history.model_view import model_view
+from app.runtime.history.summaries import splits_a_call, summary_message, summary_of
 from tests.support.logs import call, log_of, message
 
 POLICY = CompactionPolicy(threshold=10_000, keep_recent_messages=2, most_input_tokens=100_000)
@@ -25,8 +31,8 @@ def user(id: str, text: str = THOUSAND_TOKENS) -> Message:
 
 def planned(
     log: Sequence[LoggedMessage], policy: CompactionPolicy = POLICY, taken: int = 0
-) -> Plan | None:
-    return plan(log, [size_of(entry.message, policy) for entry in log], policy, taken)
+) -> CompactionPlan | None:
+    return plan_compaction(log, [size_of(entry.message, policy) for entry in log], policy, taken)
 
 
 def stretch(log: Sequence[LoggedMessage], policy: CompactionPolicy = POLICY) -> tuple[int, int]:
@@ -154,7 +160,7 @@ def test_what_is_planned_fits_the_log_and_makes_the_view_shorter(
     after = sum(not is_summary(message) for message in messages[stop:])
     assert after >= policy.keep_recent_messages
     said = summary_message(MessageId("new"), "short", found.of)
-    before, now = provider_view(log), provider_view([*log, LoggedMessage(len(log) + 1, said)])
+    before, now = model_view(log), model_view([*log, LoggedMessage(len(log) + 1, said)])
     assert any("short" in m.text for m in now)
     assert size(now) < size(before)
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from app.domain.ids import CallId, MessageId
-from app.domain.messages import (
+from app.domain.threads.media_placeholders import placeholder, text_with_placeholders
+from app.domain.threads.messages import (
     Base64Source,
     Block,
     Media,
@@ -23,9 +24,8 @@ from app.domain.messages import (
     block_to_json,
     text_of,
 )
-from app.domain.placeholders import in_words, placeholder
-from app.llm.openai_request import request_body
-from app.llm.pydantic_ai_messages import history_of
+from app.llm.openai.request import request_body
+from app.llm.pydantic_ai.messages import history_of
 from app.runtime.ports import ModelRequest
 
 BASE64 = {"type": "base64", "media_type": "image/png", "data": "aGk="}
@@ -113,7 +113,10 @@ def test_every_block_has_words_for_a_model_that_cannot_be_sent_it(block: Block, 
 def test_text_stays_together_and_the_rest_has_lines_of_its_own() -> None:
     image = Media("image", UrlSource("https://x/y"))
     content: list[Block] = [Text("a"), Text("b"), Thinking("no"), image, Text("c")]
-    assert in_words(content) == "ab\n[an image at https://x/y that can't be shown to you]\nc"
+    assert (
+        text_with_placeholders(content)
+        == "ab\n[an image at https://x/y that can't be shown to you]\nc"
+    )
 
 
 @pytest.mark.parametrize("role", [Role.SYSTEM, Role.ASSISTANT, Role.TOOL])

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from app.domain.messages import Message, Role, Visibility
-from app.runtime.context_messages import THROTTLE, Shown, WithContext, with_context
+from app.domain.threads.messages import Message, Role, Visibility
+from app.runtime.inference.context_messages import THROTTLE, ShownContext, WithContext, with_context
 from app.runtime.plugins import AddContext, ContextTarget
-from app.runtime.state import Batch, StateScope, StateStore
+from app.runtime.state import ChangeBatch, StateScope, StateStore
 from tests.support.logs import message
 
 LOG = [
@@ -15,13 +15,15 @@ LOG = [
 ]
 
 
-def shown(*asked: AddContext, at: int = 0, before: Mapping[str, Shown] | None = None) -> list[str]:
+def shown(
+    *asked: AddContext, at: int = 0, before: Mapping[str, ShownContext] | None = None
+) -> list[str]:
     return [m.text for m in with_context(LOG, asked, before or {}, at).messages]
 
 
-def remembered(result: WithContext) -> Mapping[str, Shown]:
+def remembered(result: WithContext) -> Mapping[str, ShownContext]:
     store = StateStore([THROTTLE])
-    store.commit(Batch(result.changes))
+    store.commit(ChangeBatch(result.changes))
     return store.snapshot.get(THROTTLE)
 
 
@@ -92,7 +94,7 @@ def test_what_is_not_said_leaves_no_trace() -> None:
 def test_the_memory_survives_being_stored() -> None:
     store = StateStore([THROTTLE])
     asked = AddContext(key="a", text="psst", cooldown_steps=3)
-    store.commit(Batch(with_context(LOG, [asked], {}, 4).changes))
+    store.commit(ChangeBatch(with_context(LOG, [asked], {}, 4).changes))
     again = StateStore([THROTTLE])
     again.restore(StateScope.RUN, store.exported(StateScope.RUN))
     assert again.snapshot.get(THROTTLE) == store.snapshot.get(THROTTLE)

@@ -7,16 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.agents.catalog import load_catalog
-from app.domain.agents import AgentSpec
+from app.builtin_plugins.context_window import KIND, ContextWindow, fit_messages
+from app.domain.agents.specs import AgentSpec
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
-from app.domain.inference import NO_OPTIONS
-from app.domain.messages import Message, Role, Visibility
-from app.domain.tool_calls import INTERRUPTED, ToolDescriptor
-from app.plugins.context_window import KIND, ContextWindow, within
-from app.runtime import token_estimates
-from app.runtime.call_pairs import answered
-from app.runtime.long_results import LONG, MOST_CHARACTERS, MOST_LINES, shortened
+from app.domain.inference.options import NO_OPTIONS
+from app.domain.threads.messages import Message, Role, Visibility
+from app.domain.tools.tool_calls import INTERRUPTED, ToolDescriptor
+from app.runtime.history import token_estimates
+from app.runtime.history.call_pairs import answered
+from app.runtime.history.truncation import (
+    MAX_CHARACTERS,
+    MAX_LINES,
+    TRUNCATE_OVER_CHARACTERS,
+    truncated,
+)
 from app.runtime.plugins import ViewRequest
 from tests.support.logs import call, message
 
@@ -54,12 +59,12 @@ def ids(messages: list[Message]) -> list[str]:
 
 def test_what_fits_is_shown_as_it_is() -> None:
     messages = [system("s"), user("u"), asks("a", "c"), result("r", "c"), said("b")]
-    assert within(TINY, messages, 0) == messages
+    assert fit_messages(TINY, messages, 0) == messages
 
 
 def test_the_longest_end_that_fits_is_kept_after_all_leading_system_messages() -> None:
     messages = [system("s"), *(user(f"u{n}") for n in range(20))]
-    assert ids(within(TINY, messages, 0)) == ["s", *(f"u{n}" for n in range(11, 20))]
+    assert ids(fit_messages(TINY, messages, 0)) == ["s", *(f"u{n}" for n in range(11, 20))]
 
 
 def test_the_system_prompt_and_the_tools_take_their_room() -> None:
@@ -73,23 +78,28 @@ def test_the_system_prompt_and_the_tools_take_their_room() -> None:
 
 def test_a_system_message_inside_the_conversation_is_not_leading() -> None:
     messages = [system("s"), *(user(f"u{n}") for n in range(9)), system("t"), user("last")]
-    assert ids(within(TINY, messages, 0)) == ["s", *(f"u{n}" for n in range(2, 9)), "t", "last"]
+    assert ids(fit_messages(TINY, messages, 0)) == [
+        "s",
+        *(f"u{n}" for n in range(2, 9)),
+        "t",
+        "last",
+    ]
 
 
 def test_recent_messages_are_shown_whether_they_fit_or_not() -> None:
     long = [user(f"u{n}", "x" * 1000) for n in range(5)]
     config = TINY.model_copy(update={"min_recent_messages": 3})
-    assert ids(within(config, long, 0)) == ["u2", "u3", "u4"]
+    assert ids(fit_messages(config, long, 0)) == ["u2", "u3", "u4"]
 
 
 def test_a_call_is_never_shown_without_its_results() -> None:
     messages = [user("u"), asks("a", "c", "d"), result("r", "c"), result("q", "d")]
     messages += [said(f"b{n}") for n in range(7)]
-    assert ids(within(TINY, messages, 0)) == ["u", *(f"b{n}" for n in range(7))]
+    assert ids(fit_messages(TINY, messages, 0)) == ["u", *(f"b{n}" for n in range(7))]
 
 
 def test_a_dangling_call_has_been_interrupted() -> None:
-    *_, last = within(TINY, [user("u"), asks("a", "c")], 0)
+    *_, last = fit_messages(TINY, [user("u"), asks("a", "c")], 0)
     assert (last.tool_call_id, last.text) == ("c", INTERRUPTED)
 
 
@@ -97,7 +107,7 @@ def test_the_newest_prompt_of_a_person_is_shown_however_long_ago_it_was() -> Non
     messages = [user("old"), user("prompt")]
     for n in range(20):
         messages += [asks(f"a{n}", f"c{n}"), result(f"r{n}", f"c{n}")]
-    kept = ids(within(TINY, messages, 0))
+    kept = ids(fit_messages(TINY, messages, 0))
     assert kept[0] == "prompt"
     assert kept[-2:] == ["a19", "r19"]
     assert "old" not in kept
@@ -105,7 +115,7 @@ def test_the_newest_prompt_of_a_person_is_shown_however_long_ago_it_was() -> Non
 
 def test_a_note_to_the_model_is_no_prompt() -> None:
     note = message("n", Role.USER, TEN_TOKENS, visibility=Visibility.INTERNAL)
-    kept = ids(within(TINY, [user("prompt"), *(said(f"a{n}") for n in range(20)), note], 0))
+    kept = ids(fit_messages(TINY, [user("prompt"), *(said(f"a{n}") for n in range(20)), note], 0))
     assert kept[0] == "prompt"
 
 
@@ -116,7 +126,7 @@ WIDE = ContextWindow()
 
 def test_a_long_result_that_was_read_is_shortened() -> None:
     messages = [user("u"), asks("a", "c"), result("r", "c", "word " * 4000), said("b")]
-    shown = within(WIDE, messages, 0)[2].text
+    shown = fit_messages(WIDE, messages, 0)[2].text
     assert shown.startswith("word " * 320)
     assert shown.endswith("[18400 of 20000 characters are left out here]")
     assert len(messages[2].text) == 20_000
@@ -124,29 +134,29 @@ def test_a_long_result_that_was_read_is_shortened() -> None:
 
 def test_a_result_that_the_model_has_not_read_is_shown_whole() -> None:
     messages = [user("u"), asks("a", "c"), result("r", "c", "word " * 4000)]
-    assert within(WIDE, messages, 0) == messages
+    assert fit_messages(WIDE, messages, 0) == messages
 
 
 def test_an_unread_result_that_can_never_fit_is_shortened() -> None:
     messages = [user("u"), asks("a", "c"), result("r", "c", "x" * 1_000_000)]
-    assert len(within(WIDE, messages, 0)[2].text) < 2 * MOST_CHARACTERS
+    assert len(fit_messages(WIDE, messages, 0)[2].text) < 2 * MAX_CHARACTERS
 
 
 def test_results_stay_whole_where_that_is_wanted() -> None:
     messages = [user("u"), asks("a", "c"), result("r", "c", "word " * 4000), said("b")]
-    assert within(WIDE.model_copy(update={"trim_results": False}), messages, 0) == messages
+    assert fit_messages(WIDE.model_copy(update={"trim_results": False}), messages, 0) == messages
 
 
 def test_a_result_is_shortened_by_lines_too() -> None:
     text = "\n".join(str(n) for n in range(5000))
-    kept = shortened(result("r", "c", text)).text.splitlines()
-    assert kept[: MOST_LINES + 1] == [*map(str, range(MOST_LINES)), ""]
-    assert len(kept) == MOST_LINES + 2
+    kept = truncated(result("r", "c", text)).text.splitlines()
+    assert kept[: MAX_LINES + 1] == [*map(str, range(MAX_LINES)), ""]
+    assert len(kept) == MAX_LINES + 2
 
 
 def test_other_messages_and_short_results_are_never_shortened() -> None:
     for each in (user("u", "x" * 20_000), said("a", "x" * 20_000), result("r", "c", "x" * 8000)):
-        assert shortened(each) is each
+        assert truncated(each) is each
 
 
 # --- whatever the log looks like ------------------------------------------------------------------
@@ -201,8 +211,8 @@ def leading(messages: list[Message]) -> int:
 def test_calls_and_results_stay_together_whatever_is_left_out(
     log: list[Message], config: ContextWindow, taken: int
 ) -> None:
-    assert_every_call_has_one_result(within(config, answered(log), taken))
-    assert_every_call_has_one_result(within(config, log, taken))
+    assert_every_call_has_one_result(fit_messages(config, answered(log), taken))
+    assert_every_call_has_one_result(fit_messages(config, log, taken))
 
 
 @settings(deadline=None)
@@ -210,11 +220,11 @@ def test_calls_and_results_stay_together_whatever_is_left_out(
 def test_more_than_the_recent_messages_are_shown_only_if_they_fit(
     log: list[Message], config: ContextWindow, taken: int
 ) -> None:
-    shown = within(config, answered(log), taken)
+    shown = fit_messages(config, answered(log), taken)
     rest = shown[leading(shown) :]
     size = taken + sum(map(token_estimates.of_message, shown))
     turns_of_recent = config.min_recent_messages + 4 + 1  # a turn isn't cut; the prompt stays
-    assert size <= config.room or len(rest) <= turns_of_recent
+    assert size <= config.tokens_for_messages or len(rest) <= turns_of_recent
 
 
 @settings(deadline=None)
@@ -223,7 +233,7 @@ def test_what_is_shown_is_the_head_and_an_end_of_the_log(
     log: list[Message], config: ContextWindow
 ) -> None:
     whole = answered(log)
-    shown = within(config.model_copy(update={"trim_results": False}), whole, 0)
+    shown = fit_messages(config.model_copy(update={"trim_results": False}), whole, 0)
     head = leading(whole)
     assert shown[:head] == whole[:head]
     rest = shown[head:]
@@ -239,14 +249,14 @@ def test_what_is_shown_is_the_head_and_an_end_of_the_log(
 def test_a_window_that_is_wide_enough_changes_nothing(log: list[Message]) -> None:
     whole = answered(log)
     wide = ContextWindow(max_context_tokens=10_000_000, trim_results=False)
-    assert within(wide, whole, 0) == whole
+    assert fit_messages(wide, whole, 0) == whole
 
 
 @settings(deadline=None)
 @given(LOGS, CONFIGS)
 def test_a_window_applied_twice_is_applied_once(log: list[Message], config: ContextWindow) -> None:
-    once = within(config, answered(log), 0)
-    assert ids(within(config, once, 0)) == ids(once)
+    once = fit_messages(config, answered(log), 0)
+    assert ids(fit_messages(config, once, 0)) == ids(once)
 
 
 # --- configuration --------------------------------------------------------------------------------
@@ -295,4 +305,7 @@ def test_nonsense_is_refused_with_a_sentence(tmp_path: Path, table: str, sentenc
 
 
 def test_the_limit_of_long_results_is_what_it_says() -> None:
-    assert token_estimates.of_message(result("r", "c", "x" * 4 * (LONG - 4))) == LONG
+    assert (
+        token_estimates.of_message(result("r", "c", "x" * 4 * (TRUNCATE_OVER_CHARACTERS - 4)))
+        == TRUNCATE_OVER_CHARACTERS
+    )

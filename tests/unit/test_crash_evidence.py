@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.ids import WorkerId
-from app.domain.traces import CallTrace, LostWorker, trace_to_json
+from app.domain.tools.crash_evidence import CrashEvidence, LostWorker, evidence_to_json
 from tests.support.records import AT
 
 WORKER = LostWorker(WorkerId("w"), "host", 7, AT)
@@ -12,12 +12,12 @@ WORKER = LostWorker(WorkerId("w"), "host", 7, AT)
 @pytest.mark.parametrize(
     "trace, body",
     [
-        (CallTrace(), {}),
-        (CallTrace(streamed="half of"), {"streamed": "half of"}),
-        (CallTrace(progress={}), {"progress": {}}),
-        (CallTrace(progress={"done": 1}), {"progress": {"done": 1}}),
+        (CrashEvidence(), {}),
+        (CrashEvidence(streamed="half of"), {"streamed": "half of"}),
+        (CrashEvidence(progress={}), {"progress": {}}),
+        (CrashEvidence(progress={"done": 1}), {"progress": {"done": 1}}),
         (
-            CallTrace(WORKER),
+            CrashEvidence(WORKER),
             {
                 "worker": {
                     "id": "w",
@@ -28,10 +28,10 @@ WORKER = LostWorker(WorkerId("w"), "host", 7, AT)
             },
         ),
         (
-            CallTrace(LostWorker(WorkerId("w"), None, None, None)),
+            CrashEvidence(LostWorker(WorkerId("w"), None, None, None)),
             {"worker": {"id": "w", "host": None, "pid": None, "heartbeat_at": None}},
         ),
     ],
 )
-def test_what_isnt_known_isnt_shown(trace: CallTrace, body: dict[str, object]) -> None:
-    assert trace_to_json(trace) == body
+def test_what_isnt_known_isnt_shown(trace: CrashEvidence, body: dict[str, object]) -> None:
+    assert evidence_to_json(trace) == body

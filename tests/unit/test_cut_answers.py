@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from app.domain.ids import CallId
-from app.domain.inference import RetryPolicy
-from app.domain.messages import CutShort, Message, Role
-from app.domain.runs import LIMIT_REACHED, Done, Waiting
-from app.domain.terminations import Cancelled, NaturalEnd, Stopped
-from app.llm.scripted import turn
+from app.domain.inference.options import RetryPolicy
+from app.domain.runs.runs import LIMIT_REACHED, Done, Waiting
+from app.domain.runs.terminations import Cancelled, NaturalEnd, Stopped
+from app.domain.threads.messages import Message, Role, TruncationReason
+from app.llm.scripted.model import turn
 from app.runtime.endings import HandedOver
 from app.runtime.ports import (
     CallArguments,
     CallOpened,
-    Finished,
     ModelChunk,
+    ModelFinished,
     ModelRequest,
     StopReason,
     TextChunk,
@@ -46,7 +46,7 @@ class Slow:
 
         async def pieces() -> AsyncIterator[Sequence[ModelChunk]]:
             if self.times > 1:
-                yield [TextChunk("Done."), Finished(StopReason.END_TURN, None)]
+                yield [TextChunk("Done."), ModelFinished(StopReason.END_TURN, None)]
                 return
             yield self.chunks
             self.said.set()
@@ -81,9 +81,9 @@ def left_by(run: PlainRun) -> list[Message]:
 
 
 @pytest.mark.parametrize(
-    "wish, reason", [("cancel", CutShort.CANCELLED), ("time", CutShort.STOPPED)]
+    "wish, reason", [("cancel", TruncationReason.CANCELLED), ("time", TruncationReason.STOPPED)]
 )
-async def test_an_end_keeps_the_text_that_was_said(wish: str, reason: CutShort) -> None:
+async def test_an_end_keeps_the_text_that_was_said(wish: str, reason: TruncationReason) -> None:
     run, _ = await interrupted(Slow(*HALF), wish)
     state = run.rows.record.state
     assert isinstance(state, Done)

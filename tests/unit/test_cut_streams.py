@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from app.events.follow import Heard
-from app.transport.sse import RETRY, EventStream, StreamOptions
+from app.events.follow import FrameBatch
+from app.http.sse import RECONNECT_MILLISECONDS, EventStream, StreamOptions
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ class Silent:
 
     is_closed = False
 
-    async def frames(self) -> AsyncGenerator[Heard]:
+    async def frames(self) -> AsyncGenerator[FrameBatch]:
         await asyncio.Event().wait()
         yield None
 
@@ -32,7 +32,7 @@ async def sent_of(stream: EventStream, *, until_silent: asyncio.Event) -> list[M
 
     async def send(message: Message) -> None:
         sent.append(message)
-        if message.get("body") == RETRY:
+        if message.get("body") == RECONNECT_MILLISECONDS:
             until_silent.set()
 
     async def receive() -> Message:

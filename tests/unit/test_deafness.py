@@ -1,55 +1,55 @@
 """What an outage adds to the patience with workers that nobody has heard of."""
 
-from app.dispatch.deafness import Deafness
+from app.workers.liveness.outage_allowance import OutageAllowance
 from tests.support.clocks import Clock
 
 
 def test_as_long_as_all_is_well_nothing_is_added() -> None:
     clock = Clock()
-    deafness = Deafness(clock, remembered=10)
+    outage_allowance = OutageAllowance(clock, remembered=10)
     clock.now += 5
-    deafness.heard()
+    outage_allowance.heartbeat_succeeded()
     clock.now += 5
-    assert deafness.seconds() == 0
+    assert outage_allowance.seconds() == 0
 
 
 def test_an_outage_counts_from_the_last_heartbeat_that_was_written() -> None:
     clock = Clock()
-    deafness = Deafness(clock, remembered=10)
-    deafness.heard()
+    outage_allowance = OutageAllowance(clock, remembered=10)
+    outage_allowance.heartbeat_succeeded()
     clock.now += 3
-    deafness.missed()
-    assert deafness.seconds() == 3
+    outage_allowance.heartbeat_failed()
+    assert outage_allowance.seconds() == 3
     clock.now += 20
-    deafness.missed()
-    assert deafness.seconds() == 23
+    outage_allowance.heartbeat_failed()
+    assert outage_allowance.seconds() == 23
 
 
 def test_whoever_was_silent_meanwhile_gets_the_whole_patience_again() -> None:
     clock = Clock()
-    deafness = Deafness(clock, remembered=10)
+    outage_allowance = OutageAllowance(clock, remembered=10)
     clock.now += 30
-    deafness.missed()
+    outage_allowance.heartbeat_failed()
     clock.now += 1
-    deafness.heard()
+    outage_allowance.heartbeat_succeeded()
     for _ in range(10):
         clock.now += 1
-        deafness.heard()
-        assert deafness.seconds() == 31
+        outage_allowance.heartbeat_succeeded()
+        assert outage_allowance.seconds() == 31
     clock.now += 0.1
-    assert deafness.seconds() == 0
-    deafness.heard()
-    assert deafness.seconds() == 0
+    assert outage_allowance.seconds() == 0
+    outage_allowance.heartbeat_succeeded()
+    assert outage_allowance.seconds() == 0
 
 
 def test_a_database_that_comes_and_goes_is_one_outage() -> None:
     clock = Clock()
-    deafness = Deafness(clock, remembered=10)
-    deafness.missed()
+    outage_allowance = OutageAllowance(clock, remembered=10)
+    outage_allowance.heartbeat_failed()
     clock.now += 5
-    deafness.heard()
+    outage_allowance.heartbeat_succeeded()
     clock.now += 2
-    deafness.missed()
+    outage_allowance.heartbeat_failed()
     clock.now += 3
-    deafness.heard()
-    assert deafness.seconds() == 10
+    outage_allowance.heartbeat_succeeded()
+    assert outage_allowance.seconds() == 10

@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.capabilities import REMOTE_STATELESS_TEXT
-from app.domain.children import Delegation, delegate_tool_name
+from app.domain.agents.capabilities import REMOTE_STATELESS_TEXT
+from app.domain.agents.specs import Delegation
+from app.domain.children.child_runs import delegate_tool_name
 from app.domain.ids import AgentId, CallId, RunId
-from app.domain.runs import AWAITING_CHILDREN, Done, Lineage, Waiting
-from app.domain.terminations import NaturalEnd
-from app.domain.tickets import TicketKind
-from app.llm.scripted import Call, turn
-from app.runtime.agent import RemoteAgent, ResolvedAgent, Unresolvable
-from app.tools.functions import tool
+from app.domain.runs.runs import AWAITING_CHILDREN, Done, Lineage, Waiting
+from app.domain.runs.terminations import NaturalEnd
+from app.domain.tickets.tickets import TicketKind
+from app.llm.scripted.model import Call, turn
+from app.runtime.agent import RemoteAgent, ResolvedAgent, UnknownAgentVersion
+from app.tools.functions.decorator import tool
 from tests.support.plain_runs import SPEC, PlainRun
 
 pytestmark = pytest.mark.anyio
@@ -66,7 +67,7 @@ async def test_a_call_waits_for_a_child_one_level_below() -> None:
     assert (work["agent_id"], work["prompt"], work["depth"]) == (HELPER, "Count.", 3)
     assert list(work["ancestors"]) == ["boss", "clerk"]
     assert work["keep"] is True
-    assert ticket.ticket_id == f"delegate_run:{work['run_id']}"
+    assert ticket.name == f"delegate_run:{work['run_id']}"
     [done] = run.events("tool_call_done")
     assert done["result"]["metadata"] == {"child_run_id": work["run_id"]}
     assert run.rows.record.run_state is not None
@@ -103,7 +104,7 @@ async def test_an_agent_that_waits_for_this_work_isnt_given_it_again() -> None:
 
 async def test_an_agent_that_isnt_there_is_named() -> None:
     run = giving(a_call())
-    run.others[HELPER] = Unresolvable("no such agent")
+    run.others[HELPER] = UnknownAgentVersion("no such agent")
     await run.start()
     assert refusals(run) == ["no such agent"]
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.deltas import LoggedDelta, joined
-from app.domain.event_sizes import LARGEST_DELTA
+from app.domain.events.delta_merging import LoggedDelta, merge_logged_deltas
+from app.domain.events.event_sizes import MAX_DELTA_BYTES
 from app.domain.json_values import JsonObject
 
 
@@ -19,24 +19,24 @@ def of(event_type: str, seq: int, fields: JsonObject, *, step: int = 1) -> Logge
 
 
 def test_neighbours_become_one_under_the_last_number() -> None:
-    [one] = joined([text(3, "Hel"), text(4, "lo"), text(5, "!")])
+    [one] = merge_logged_deltas([text(3, "Hel"), text(4, "lo"), text(5, "!")])
     assert (one.from_seq, one.seq, one.fields) == (3, 5, {"delta": "Hello!"})
 
 
 def test_what_was_joined_before_is_joined_with_what_follows() -> None:
     before = replace(text(5, "Hello"), from_seq=3)
-    [one] = joined([before, text(6, "!")])
+    [one] = merge_logged_deltas([before, text(6, "!")])
     assert (one.from_seq, one.seq, one.text) == (3, 6, "Hello!")
 
 
 def test_whatever_stands_between_keeps_its_place() -> None:
-    assert joined([text(3, "a"), text(5, "b")]) == []
+    assert merge_logged_deltas([text(3, "a"), text(5, "b")]) == []
 
 
 def test_pieces_of_different_messages_stay_apart() -> None:
     call, stream = {"id": "one", "args_delta": "{"}, {"id": "one", "name": "f", "delta": "x"}
     assert (
-        joined(
+        merge_logged_deltas(
             [
                 text(1, "a", step=1),
                 text(2, "b", step=2),
@@ -53,19 +53,21 @@ def test_pieces_of_different_messages_stay_apart() -> None:
 
 def test_arguments_and_output_of_one_call_are_joined() -> None:
     call = {"id": "one", "args_delta": '{"a'}
-    [arguments] = joined(
+    [arguments] = merge_logged_deltas(
         [of("tool_call_delta", 1, call), of("tool_call_delta", 2, {**call, "args_delta": '":1}'})]
     )
     assert arguments.fields == {"id": "one", "args_delta": '{"a":1}'}
 
 
 def test_nothing_grows_beyond_what_clients_take() -> None:
-    half = "x" * (LARGEST_DELTA // 2)
-    made = joined([text(1, half), text(2, half), text(3, "y"), text(4, "z")])
+    half = "x" * (MAX_DELTA_BYTES // 2)
+    made = merge_logged_deltas([text(1, half), text(2, half), text(3, "y"), text(4, "z")])
     assert [(one.from_seq, one.seq, len(one.text)) for one in made] == [
-        (1, 2, LARGEST_DELTA),
+        (1, 2, MAX_DELTA_BYTES),
         (3, 4, 2),
     ]
+    made = merge_logged_deltas([text(number, half) for number in range(1, 5)])
+    assert [(one.from_seq, one.seq) for one in made] == [(1, 2), (3, 4)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 2), st.integers(1, 2), st.text(max_size=3)), max_size=30))
@@ -76,9 +78,9 @@ def test_joining_keeps_all_text_in_order_and_every_stretch_apart(
     for distance, step, piece in said:
         seq += distance
         deltas.append(text(seq, piece, step=step))
-    made = joined(deltas)
+    made = merge_logged_deltas(deltas)
     gone = {seq for one in made for seq in range(one.from_seq, one.seq + 1)}
     left = sorted([*made, *(one for one in deltas if one.seq not in gone)], key=lambda one: one.seq)
     assert "".join(one.text for one in left) == "".join(one.text for one in deltas)
     assert all(one.seq < other.from_seq for one, other in zip(left, left[1:], strict=False))
-    assert joined(left) == []
+    assert merge_logged_deltas(left) == []

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.agents.demo import demo_catalog
+from app.agents.demo.catalog import demo_catalog
 from app.domain.ids import AgentId, CallId, RunId, ThreadId
-from app.domain.tool_calls import Effect
+from app.domain.tools.tool_calls import Effect
 from app.llm.specs import specs_from_environment
 from app.runtime.ports import ToolContext
 
@@ -43,7 +43,7 @@ async def test_the_demo_deletes_nothing_real(tmp_path: Path) -> None:
         call_id=CallId("c"),
         tool_name="delete_file",
         idempotency_key="k",
-        say=lambda event: None,
+        emit=lambda event: None,
     )
     result = await catalog.tools["delete_file"].execute({"path": str(real)}, context)
     assert "pretend file" in result.text

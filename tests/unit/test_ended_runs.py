@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.agents import AgentSpec
+from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId
-from app.domain.limits import USED
-from app.domain.runs import LIFECYCLE, Usage
-from app.llm.scripted import ScriptedModel, turn
+from app.domain.runs.limits import USED
+from app.domain.runs.runs import LIFECYCLE, Usage
+from app.llm.scripted.model import ScriptedModel, turn
 from app.runtime.agent import ResolvedAgent
-from app.runtime.ended_run import EndedRun
+from app.runtime.ended.ended_run import EndedRun
 from app.runtime.plugins import Plugin, PluginSet
-from app.runtime.state import Batch, Change, StateKey, StateScope, UpdateRefused
+from app.runtime.state import Change, ChangeBatch, StateKey, StateScope, UpdateRejected
 from tests.support.records import a_record
 
 OWN = {LIFECYCLE: {"active_ms": 2000, "status": "done"}, USED: {"tool_calls": 1}}
@@ -20,7 +20,7 @@ OWN = {LIFECYCLE: {"active_ms": 2000, "status": "done"}, USED: {"tool_calls": 1}
 
 def _only_words(_: Any, update: Any) -> Any:
     if not isinstance(update, str):
-        raise UpdateRefused("words only")
+        raise UpdateRejected("words only")
     return update
 
 
@@ -57,7 +57,7 @@ def test_nothing_is_written_when_nothing_was_changed(extensions: dict[str, Any] 
 
 def test_a_change_of_the_run_is_written_with_all_that_it_kept() -> None:
     run = an_ended_run({**OWN, "else": 1})
-    run.change_state(Batch([Change(NOTE, "new")]))
+    run.change_state(ChangeBatch([Change(NOTE, "new")]))
     assert run.changed_run_state == {
         "revision": 6,
         "extensions": {**OWN, "else": 1, "test.note": "new"},
@@ -67,14 +67,14 @@ def test_a_change_of_the_run_is_written_with_all_that_it_kept() -> None:
 
 def test_a_change_of_the_thread_is_written_alone() -> None:
     run = an_ended_run(OWN, {"else": 2})
-    run.change_state(Batch([Change(TITLE, "B")]))
+    run.change_state(ChangeBatch([Change(TITLE, "B")]))
     assert run.changed_run_state is None
     assert run.changed_thread_state == {"else": 2, "test.title": "B"}
 
 
 def test_a_change_that_is_refused_is_none() -> None:
     run = an_ended_run(OWN)
-    run.change_state(Batch([Change(NOTE, 5)]))
+    run.change_state(ChangeBatch([Change(NOTE, 5)]))
     state = run.changed_run_state
     assert state is None or state["extensions"].get("test.note") is None
 

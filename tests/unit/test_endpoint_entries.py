@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from app.agents.catalog import load_catalog
-from app.domain.capabilities import REMOTE_STATELESS_TEXT
-from app.domain.endpoints import Endpoint
+from app.bootstrap.agents import known_backends
+from app.domain.agents.capabilities import REMOTE_STATELESS_TEXT
+from app.domain.agents.endpoints import Endpoint
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
-from app.wiring.agents import known_backends
 from tests.support.echo_backend import Echo
 
 A2A = '[agents.far.endpoint]\nbackend = "a2a"\nurl = "https://far.test"\n'
@@ -27,10 +27,10 @@ def endpoint(folder: Path, text: str) -> Endpoint:
 @pytest.mark.parametrize("text", [A2A, HOLDFAST])
 def test_a_right_one_is_taken_as_it_stands(tmp_path: Path, text: str) -> None:
     found = endpoint(
-        tmp_path, f"{text}auth_env = 'TOKEN'\ntimeout = 5\noptions = {{ patience = 3 }}"
+        tmp_path, f"{text}auth_env = 'TOKEN'\ntimeout = 5\noptions = {{ retry_seconds = 3 }}"
     )
     assert (found.url, found.auth_env, found.timeout) == ("https://far.test", "TOKEN", 5.0)
-    assert found.options == {"patience": 3}
+    assert found.options == {"retry_seconds": 3}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,11 @@ def test_a_right_one_is_taken_as_it_stands(tmp_path: Path, text: str) -> None:
         (f"{A2A}options = {{ streaming = 'no' }}", "options.streaming", "valid boolean"),
         (f"{A2A}options = {{ polling = true }}", "options.polling", "remove it"),
         (HOLDFAST.replace("target", "auth_env"), "target", 'add target = "…"'),
-        (f"{HOLDFAST}options = {{ patience = -1 }}", "options.patience", "greater than 0"),
+        (
+            f"{HOLDFAST}options = {{ retry_seconds = -1 }}",
+            "options.retry_seconds",
+            "greater than 0",
+        ),
         (f"{HOLDFAST}options = {{ streaming = true }}", "options.streaming", "remove it"),
     ],
 )

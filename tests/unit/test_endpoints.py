@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.endpoints import Endpoint, endpoint_from_json, endpoint_to_json
+from app.domain.agents.endpoints import Endpoint, endpoint_from_json, endpoint_to_json
 
 BARE = Endpoint(backend="a2a", url="https://agents.test")
 FULL = Endpoint(

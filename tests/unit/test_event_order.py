@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.runs import LIFECYCLE
+from app.domain.runs.runs import LIFECYCLE
 from tests.support.event_order import Event, check_heard, check_run, check_thread
 
 RESULT = {"response": "", "status": "done", "status_reason": "natural"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.domain.event_sizes import LARGEST_DELTA, merged, size_of
-from app.domain.events import (
+from app.domain.events.event_sizes import MAX_DELTA_BYTES, merge_deltas, size_of
+from app.domain.events.run_events import (
     ActivityDelta,
     ActivitySnapshot,
     AgentEvent,
@@ -56,12 +56,12 @@ def test_an_event_holds_the_bytes_of_what_was_made(event: AgentEvent, size: int)
 def test_deltas_of_one_message_become_one(
     first: AgentEvent, second: AgentEvent, one: AgentEvent | None
 ) -> None:
-    assert merged(first, second) == one
+    assert merge_deltas(first, second) == one
 
 
 @pytest.mark.parametrize("make", [TextDelta, ReasoningDelta, lambda text: ToolCallDelta(C1, text)])
 def test_no_delta_becomes_larger_than_the_largest(make: type[TextDelta]) -> None:
-    almost = "x" * (LARGEST_DELTA - 1)
-    assert merged(make(almost), make("y")) == make(almost + "y")
-    assert merged(make(almost), make("yz")) is None
-    assert merged(make("yz"), make(almost)) is None
+    almost = "x" * (MAX_DELTA_BYTES - 1)
+    assert merge_deltas(make(almost), make("y")) == make(almost + "y")
+    assert merge_deltas(make(almost), make("yz")) is None
+    assert merge_deltas(make("yz"), make(almost)) is None

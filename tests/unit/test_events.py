@@ -6,10 +6,11 @@ from typing import get_args
 
 import pytest
 
-from app.domain.checkpoints import Said
-from app.domain.control_events import CONTROL_EVENTS
-from app.domain.event_sizes import LARGEST_DELTA, merged
-from app.domain.events import (
+from app.domain.checkpoints import PendingEvent
+from app.domain.events.command_events import COMMAND_EVENTS
+from app.domain.events.event_sizes import MAX_DELTA_BYTES, merge_deltas
+from app.domain.events.partial_message import PartialMessage, partial_message_of
+from app.domain.events.run_events import (
     DELTA_EVENTS,
     AgentEvent,
     InferenceComplete,
@@ -28,16 +29,15 @@ from app.domain.events import (
     event_fields,
 )
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.domain.open_parts import OpenParts, open_parts_of
-from app.events.frames import Batch
-from app.storage.events import entry
+from app.events.sse_encoding import EventBatch
+from app.storage.events.event_log import entry
 
 AT = datetime(2026, 11, 18, 9, 0, 0, 123_456, tzinfo=UTC)
 
 
 def frame_of(event: AgentEvent, step: int | None = None) -> bytes:
-    said = entry(Said(event, step))
-    [frame] = Batch(Tenant("t"), ThreadId("th"), RunId("r"), 17, [said], AT).frames()
+    said = entry(PendingEvent(event, step))
+    [frame] = EventBatch(Tenant("t"), ThreadId("th"), RunId("r"), 17, [said], AT).frames()
     return frame.data
 
 
@@ -78,7 +78,7 @@ def test_absent_fields_are_left_out_but_a_null_result_is_shown() -> None:
 def test_every_event_has_a_type_of_its_own() -> None:
     types = [event.event_type for event in get_args(AgentEvent)]
     assert len(set(types)) == len(types) == 39
-    assert set(types) >= CONTROL_EVENTS | DELTA_EVENTS
+    assert set(types) >= COMMAND_EVENTS | DELTA_EVENTS
 
 
 @pytest.mark.parametrize(
@@ -102,17 +102,17 @@ def test_every_event_has_a_type_of_its_own() -> None:
 def test_only_neighbouring_pieces_of_one_thing_are_joined(
     first: AgentEvent, second: AgentEvent, joined: AgentEvent | None
 ) -> None:
-    assert merged(first, second) == joined
+    assert merge_deltas(first, second) == joined
 
 
 def test_pieces_are_joined_only_as_long_as_a_client_can_hold_them() -> None:
-    half = "x" * (LARGEST_DELTA // 2)
-    assert merged(TextDelta(half), TextDelta(half)) == TextDelta(half + half)
-    assert merged(TextDelta(half + half), TextDelta("x")) is None
+    half = "x" * (MAX_DELTA_BYTES // 2)
+    assert merge_deltas(TextDelta(half), TextDelta(half)) == TextDelta(half + half)
+    assert merge_deltas(TextDelta(half + half), TextDelta("x")) is None
 
 
-def parts(*events: AgentEvent) -> OpenParts:
-    return open_parts_of((event.event_type, event_fields(event)) for event in events)
+def parts(*events: AgentEvent) -> PartialMessage:
+    return partial_message_of((event.event_type, event_fields(event)) for event in events)
 
 
 def test_an_open_message_is_the_sum_of_its_pieces() -> None:
@@ -124,7 +124,7 @@ def test_an_open_message_is_the_sum_of_its_pieces() -> None:
         ToolCallDelta("c1", '{"a":'),
         ToolCallStart("c2", "mul"),
         ToolCallDelta("c1", "1}"),
-    ) == OpenParts(
+    ) == PartialMessage(
         "Hello",
         (
             {"id": "c1", "name": "add", "arguments": '{"a":1}'},
@@ -135,7 +135,7 @@ def test_an_open_message_is_the_sum_of_its_pieces() -> None:
 
 def test_a_reset_voids_what_was_open() -> None:
     said = (TextDelta("Hel"), ToolCallStart("c1", "add"), StreamReset("takeover"), TextDelta("Ho"))
-    assert parts(*said) == OpenParts("Ho")
+    assert parts(*said) == PartialMessage("Ho")
 
 
 def test_a_call_that_is_over_is_not_open() -> None:
@@ -144,4 +144,4 @@ def test_a_call_that_is_over_is_not_open() -> None:
         ToolCallStart("c2", "add"),
         ToolCallCancel("c1", "add", "malformed arguments"),
         ToolCallDone("c2", "m", {}, "succeeded"),
-    ) == OpenParts("")
+    ) == PartialMessage("")

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from app.domain.json_values import Json
-from app.domain.tool_calls import ResultStatus, SuspensionRequest, ToolResult
+from app.domain.tools.tool_calls import ResultStatus, SuspensionRequest, ToolResult
 from app.runtime.ports import ToolContext
 from app.runtime.state import Change, StateKey
-from app.tools.bounds import cut_to_bytes
-from app.tools.failures import ToolFailed
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
+from app.tools.functions.failure import ToolFailed
+from app.tools.result_limits import cut_to_bytes
 from tests.support.calling import context
 
 pytestmark = pytest.mark.anyio

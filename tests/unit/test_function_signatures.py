@@ -14,10 +14,10 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json
-from app.domain.tool_calls import Effect, ResultStatus, ToolResult
+from app.domain.tools.tool_calls import Effect, ResultStatus, ToolResult
 from app.runtime.ports import Tool, ToolContext
-from app.tools.functions import tool
-from app.tools.parameters import InvalidArguments
+from app.tools.functions.decorator import tool
+from app.tools.functions.signature import InvalidArguments
 from tests.support.calling import context, text_of
 
 pytestmark = pytest.mark.anyio

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.events import AgentEvent, ToolCallStreamDelta
-from app.domain.tool_calls import ToolResult
+from app.domain.events.run_events import AgentEvent, ToolCallStreamDelta
+from app.domain.tools.tool_calls import ToolResult
 from app.runtime.ports import ToolContext
-from app.tools.bounds import MAX_ERROR_CHARACTERS
-from app.tools.functions import FunctionTool, tool
+from app.tools.functions.decorator import FunctionTool, tool
+from app.tools.result_limits import MAX_ERROR_CHARACTERS
 from tests.support.calling import context, text_of
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ async def test_the_context_is_handed_to_whoever_asks_for_it() -> None:
 @pytest.mark.parametrize("kind", ["async", "sync"])
 async def test_what_a_tool_says_is_heard_in_order_on_the_loop(kind: str) -> None:
     heard: list[tuple[AgentEvent, int]] = []
-    loud = replace(context(), say=lambda event: heard.append((event, threading.get_ident())))
+    loud = replace(context(), emit=lambda event: heard.append((event, threading.get_ident())))
 
     def count(ctx: ToolContext) -> None:
         for number in range(3):
@@ -70,7 +70,7 @@ async def test_what_a_tool_says_after_its_end_is_dropped() -> None:
     await tool(talk).execute({}, context(said))
     kept[0].stream_output("too late")
     assert said == [ToolCallStreamDelta("call", "tool", "in time")]
-    assert kept[0].over.is_set()
+    assert kept[0].closed.is_set()
 
 
 # --- plain functions ------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ async def test_cancellation_passes_through_and_stops_the_tool() -> None:
         await started.wait()
         call.cancel()
     assert call.cancelled()
-    assert ended[0].over.is_set()
+    assert ended[0].closed.is_set()
 
 
 async def test_cancellation_leaves_a_plain_function_behind() -> None:
@@ -178,7 +178,7 @@ async def test_cancellation_leaves_a_plain_function_behind() -> None:
 
     def block(ctx: ToolContext) -> None:
         started.set()
-        assert ctx.over.wait(5)
+        assert ctx.closed.wait(5)
         over.set()
         assert release.wait(5)
 
@@ -227,7 +227,7 @@ async def test_what_a_plain_function_returns_or_says_too_late_is_dropped() -> No
     @tool(timeout=0.01)
     def block(ctx: ToolContext) -> str:
         assert release.wait(5)
-        assert ctx.over.is_set()
+        assert ctx.closed.is_set()
         ctx.stream_output("too late")
         finished.set()
         return "too late"

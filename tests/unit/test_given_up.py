@@ -6,7 +6,7 @@ import json
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from app.transport.given_up import GivenUp
+from app.http.limits.abandoned_requests import AbandonedRequests
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def given_up(*already_said: Message) -> list[Message]:
         said.append(message)
 
     async with asyncio.TaskGroup() as requests:
-        request = requests.create_task(GivenUp(app)(SCOPE, receive, send))
+        request = requests.create_task(AbandonedRequests(app)(SCOPE, receive, send))
         await waits.wait()
         request.cancel()
     assert request.cancelled()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.globs import BadGlob, Glob
-from app.domain.rule_texts import parse_pattern
-from app.domain.rules import Behavior, Rule, ruling
+from app.domain.rules.globs import BadGlob, Glob
+from app.domain.rules.parser import parse_pattern
+from app.domain.rules.rules import Behavior, Rule, decide_by_rules
 from tests.support.work import within_a_pause
 
 GLOBS = st.text("ab*?-", max_size=8) | st.lists(
@@ -53,7 +53,7 @@ def test_a_long_text_is_matched_within_a_pause(glob: str, text: str) -> None:
 )
 def test_a_rule_about_a_long_argument_decides_within_a_pause(pattern: str, argument: str) -> None:
     rules = [Rule(pattern=parse_pattern(pattern), behavior=Behavior.DENY)] * 20
-    assert within_a_pause(lambda: ruling("sh", {"command": argument}, rules)) is None
+    assert within_a_pause(lambda: decide_by_rules("sh", {"command": argument}, rules)) is None
 
 
 @pytest.mark.parametrize("operator", ["=~", "!=~"])
@@ -63,7 +63,9 @@ def test_what_is_too_long_for_an_expression_is_denied_or_asked_about_but_not_all
     pattern = parse_pattern(f'sh(command {operator} "rm")')
     for text in ("rm " * 50_000, "ls " * 50_000):
         for behavior in Behavior:
-            found = ruling("sh", {"command": text}, [Rule(pattern=pattern, behavior=behavior)])
+            found = decide_by_rules(
+                "sh", {"command": text}, [Rule(pattern=pattern, behavior=behavior)]
+            )
             assert (found is None) is (behavior is Behavior.ALLOW)
 
 
@@ -81,4 +83,4 @@ def test_the_texts_of_a_call_are_made_once_for_all_rules() -> None:
         Rule(pattern=parse_pattern("sh"), behavior=Behavior.ALLOW, arguments={**arguments, "n": n})
         for n in range(500)
     ]
-    assert within_a_pause(lambda: ruling("sh", arguments, [*globs * 500, *exact])) is None
+    assert within_a_pause(lambda: decide_by_rules("sh", arguments, [*globs * 500, *exact])) is None

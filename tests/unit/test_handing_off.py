@@ -7,15 +7,15 @@ import pytest
 
 from app.domain.ids import AgentId, CallId
 from app.domain.json_values import JsonObject
-from app.domain.runs import Done
-from app.domain.terminations import Blocked, NaturalEnd
-from app.llm.scripted import Call, turn
-from app.runtime.agent import ResolvedAgent, Unresolvable
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Blocked, NaturalEnd
+from app.llm.scripted.model import Call, turn
+from app.runtime.agent import ResolvedAgent, UnknownAgentVersion
 from app.runtime.handoff import (
     ACTIVE_AGENT,
     REQUESTED_AGENT,
-    agent_at_work,
-    wish_for,
+    active_agent,
+    handoff_change,
     with_agent_at_work,
 )
 from app.runtime.plugins import HandOff, Phase, Plugin, PluginSet
@@ -46,7 +46,7 @@ def at_work(agent: AgentId, version: str | None) -> JsonObject:
     ],
 )
 def test_an_agent_is_at_work_once_it_has_taken_over(state: JsonObject, found: object) -> None:
-    assert agent_at_work(state) == found
+    assert active_agent(state) == found
 
 
 def test_only_a_thread_that_was_handed_off_remembers_the_agent_of_a_run() -> None:
@@ -125,7 +125,7 @@ async def test_a_hand_off_to_the_agent_at_work_changes_nothing() -> None:
 
 async def test_a_hand_off_to_an_unknown_agent_ends_the_run_and_leaves_the_thread() -> None:
     run = a_team(vain_step(), turn("Done."))
-    run.others[BOSS] = Unresolvable("no such agent")
+    run.others[BOSS] = UnknownAgentVersion("no such agent")
     await run.start()
     assert end_of(run) == Blocked("handoff resolve failed: no such agent")
     assert run.rows.thread_state == {}
@@ -151,7 +151,7 @@ async def test_a_request_of_an_older_release_is_found_in_the_thread() -> None:
 
 async def test_a_refused_request_of_an_older_release_is_undone() -> None:
     run = a_team(turn("Done."))
-    run.others[BOSS] = Unresolvable("no such agent")
+    run.others[BOSS] = UnknownAgentVersion("no such agent")
     await run.create(run_state={"revision": 1, "extensions": {}})
     run.house.thread_state = at_work(BOSS, None)
     await run.execute()
@@ -160,4 +160,4 @@ async def test_a_refused_request_of_an_older_release_is_undone() -> None:
 
 
 def test_the_newest_wish_counts() -> None:
-    assert wish_for(BOSS) == Change(REQUESTED_AGENT, BOSS)
+    assert handoff_change(BOSS) == Change(REQUESTED_AGENT, BOSS)

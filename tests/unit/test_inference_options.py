@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.inference import (
+from app.domain.inference.options import (
     NO_OPTIONS,
     InferenceOptions,
     ThinkingBudget,

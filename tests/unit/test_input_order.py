@@ -3,8 +3,8 @@
 import pytest
 
 from app.domain.ids import InputId, RunId, ThreadId
-from app.domain.inputs import Input, InputStatus, in_new_order, runs_in_order
-from app.domain.messages import Role
+from app.domain.threads.inputs import Input, InputStatus, in_new_order, runs_in_order
+from app.domain.threads.messages import Role
 from tests.support.logs import message
 from tests.support.records import AT
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.runtime.cancellation import Interrupted, Interruption, Wish
+from app.runtime.cancellation import Interrupted, Interruption, InterruptReason
 
 pytestmark = pytest.mark.anyio
 
@@ -17,7 +17,7 @@ async def forever(interruption: Interruption, began: asyncio.Event) -> str:
             began.set()
             await asyncio.Event().wait()
     except Interrupted as interrupted:
-        return interrupted.wish.name
+        return interrupted.reason.name
     return "not interrupted"
 
 
@@ -56,7 +56,7 @@ async def test_what_is_being_left_already_is_not_broken_again() -> None:
                     leaving.set()
                     await left.wait()
         except Interrupted as interrupted:
-            return interrupted.wish.name
+            return interrupted.reason.name
         return "not interrupted"
 
     async with asyncio.TaskGroup() as group:
@@ -83,7 +83,7 @@ async def test_a_hand_over_that_can_wait_breaks_nothing() -> None:
         await asyncio.wait_for(_a_moment(), 5)
     with pytest.raises(Interrupted) as left:
         interruption.check()
-    assert left.value.wish is Wish.HAND_OVER
+    assert left.value.reason is InterruptReason.HAND_OVER
 
 
 async def test_a_safe_point_without_a_wish_is_passed() -> None:
@@ -95,7 +95,7 @@ async def test_a_cancel_outweighs_a_hand_over() -> None:
     interruption.hand_over(now=False)
     interruption.cancel("enough")
     interruption.hand_over(now=True)
-    assert (interruption.wish, interruption.reason) == (Wish.CANCEL, "enough")
+    assert (interruption.wish, interruption.reason) == (InterruptReason.CANCEL, "enough")
 
 
 async def test_a_lost_run_is_neither_cancelled_nor_handed_over() -> None:
@@ -103,7 +103,7 @@ async def test_a_lost_run_is_neither_cancelled_nor_handed_over() -> None:
     interruption.abandon()
     interruption.cancel("too late")
     interruption.hand_over(now=True)
-    assert (interruption.wish, interruption.reason) == (Wish.ABANDON, None)
+    assert (interruption.wish, interruption.reason) == (InterruptReason.ABANDON, None)
 
 
 async def test_a_time_out_inside_stays_a_time_out() -> None:
@@ -134,7 +134,7 @@ async def test_work_that_is_over_cannot_be_broken_any_more() -> None:
 async def test_work_that_others_can_join_is_handed_over_at_once(free_first: bool) -> None:
     interruption, began = Interruption(), asyncio.Event()
     wishes: list[Callable[[], None]] = [
-        lambda: interruption.leave_freely(True),
+        lambda: interruption.hand_over_if_free(True),
         lambda: interruption.hand_over(now=False),
     ]
     async with asyncio.TaskGroup() as group:
@@ -149,8 +149,8 @@ async def test_work_that_others_can_join_is_handed_over_at_once(free_first: bool
 
 async def test_work_that_isnt_free_any_more_is_waited_for() -> None:
     interruption, began = Interruption(), asyncio.Event()
-    interruption.leave_freely(True)
-    interruption.leave_freely(False)
+    interruption.hand_over_if_free(True)
+    interruption.hand_over_if_free(False)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(forever(interruption, began))
         await asyncio.wait_for(began.wait(), 5)
@@ -177,7 +177,7 @@ async def test_a_time_that_is_up_breaks_slow_work_when_it_cannot_wait(now: bool,
                 began.set()
                 await may_end.wait()
         except Interrupted as interrupted:
-            return interrupted.wish.name
+            return interrupted.reason.name
         return "not interrupted"
 
     async with asyncio.TaskGroup() as group:
@@ -187,7 +187,7 @@ async def test_a_time_that_is_up_breaks_slow_work_when_it_cannot_wait(now: bool,
         if not now:
             may_end.set()
     assert task.result() == left
-    assert interruption.wish is Wish.OUT_OF_TIME
+    assert interruption.wish is InterruptReason.OUT_OF_TIME
 
 
 async def test_another_wish_outweighs_the_time_that_is_up() -> None:
@@ -200,6 +200,6 @@ async def test_another_wish_outweighs_the_time_that_is_up() -> None:
     interruption = Interruption()
     interruption.hand_over(now=False)
     interruption.out_of_time(now=True)
-    assert interruption.wish is Wish.HAND_OVER
+    assert interruption.wish is InterruptReason.HAND_OVER
     async with interruption.interruptible():
         pass

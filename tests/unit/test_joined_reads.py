@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.llm.joined_reads import CHUNK_LIMIT, JoinedChunks
+from app.llm.http.chunk_coalescing import CHUNK_LIMIT, JoinedChunks
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 LAST = b"0\r\n\r\n"

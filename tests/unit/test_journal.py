@@ -6,8 +6,8 @@ import pytest
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
 from app.domain.errors import OutputOverflow, OwnershipLost
-from app.domain.event_sizes import LARGEST_DELTA
-from app.domain.events import (
+from app.domain.events.event_sizes import MAX_DELTA_BYTES
+from app.domain.events.run_events import (
     ActivityDelta,
     ActivitySnapshot,
     AgentEvent,
@@ -18,12 +18,12 @@ from app.domain.events import (
     ToolCallStreamDelta,
 )
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.events.backlog import MOST_OF_TOOLS, MOST_WAITING, PER_EVENT
 from app.events.journal import Journal
+from app.events.unsaved_bytes import BYTES_PER_EVENT, MAX_TOOL_OUTPUT_BYTES, MAX_UNSAVED_BYTES
 
 pytestmark = pytest.mark.anyio
 
-PIECE = "x" * LARGEST_DELTA
+PIECE = "x" * MAX_DELTA_BYTES
 
 
 def a_journal() -> Journal:
@@ -46,7 +46,7 @@ def a_journal() -> Journal:
 
 async def has_room(journal: Journal) -> bool:
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(journal.room())
+        waiting = tasks.create_task(journal.wait_for_capacity())
         done, _ = await asyncio.wait({waiting}, timeout=0.01)
         waiting.cancel()
     return bool(done)
@@ -56,16 +56,16 @@ async def has_room(journal: Journal) -> bool:
     "event, enough, too_many",
     [
         (TextDelta(PIECE), 15, 1),
-        (TextDelta("\u00e4" * (LARGEST_DELTA // 2)), 15, 1),
-        (TextDelta("\U0001f419" * LARGEST_DELTA), 3, 1),
-        (TextDelta("\ud800" * (LARGEST_DELTA // 3)), 15, 1),
+        (TextDelta("\u00e4" * (MAX_DELTA_BYTES // 2)), 15, 1),
+        (TextDelta("\U0001f419" * MAX_DELTA_BYTES), 3, 1),
+        (TextDelta("\ud800" * (MAX_DELTA_BYTES // 3)), 15, 1),
         (ReasoningDelta(PIECE), 15, 1),
         (ToolCallDelta("call", PIECE), 15, 1),
         (ToolCallStreamDelta("call", "tool", PIECE), 15, 1),
         (ActivitySnapshot("call", "plan", {"steps": [PIECE]}, True), 15, 1),
         (ActivityDelta("call", "plan", [{"op": "add", "path": "/steps/-", "value": PIECE}]), 15, 1),
-        (TextDelta("word " * 20), MOST_WAITING // 100 - 100, 101),
-        (StepEnd(), MOST_WAITING // PER_EVENT, 1),
+        (TextDelta("word " * 20), MAX_UNSAVED_BYTES // 100 - 100, 101),
+        (StepEnd(), MAX_UNSAVED_BYTES // BYTES_PER_EVENT, 1),
     ],
     ids=[
         *("text", "two_bytes", "four_bytes", "half_a_pair"),
@@ -77,10 +77,10 @@ async def test_whoever_says_too_much_waits_until_it_is_taken(
 ) -> None:
     journal = a_journal()
     for _ in range(enough):
-        journal.say(event, 1)
+        journal.emit(event, 1)
     assert await has_room(journal)
     for _ in range(too_many):
-        journal.say(event, 1)
+        journal.emit(event, 1)
     assert not await has_room(journal)
     taken = journal.take()
     assert await has_room(journal)
@@ -90,10 +90,10 @@ async def test_whoever_says_too_much_waits_until_it_is_taken(
 
 async def test_whoever_waits_goes_on_once_it_is_taken() -> None:
     journal = a_journal()
-    for _ in range(MOST_WAITING // LARGEST_DELTA + 1):
-        journal.say(TextDelta(PIECE), 1)
+    for _ in range(MAX_UNSAVED_BYTES // MAX_DELTA_BYTES + 1):
+        journal.emit(TextDelta(PIECE), 1)
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(journal.room())
+        waiting = tasks.create_task(journal.wait_for_capacity())
         tasks.create_task(take_when_waited_for(journal, waiting))
 
 
@@ -108,19 +108,19 @@ async def take_when_waited_for(journal: Journal, waiting: "asyncio.Task[None]") 
 async def test_a_tool_that_never_waits_is_refused_at_last() -> None:
     journal = a_journal()
     output = ToolCallStreamDelta("call", "tool", PIECE)
-    for _ in range(MOST_OF_TOOLS // (LARGEST_DELTA + PER_EVENT) + 1):
-        journal.say(output, 1)
+    for _ in range(MAX_TOOL_OUTPUT_BYTES // (MAX_DELTA_BYTES + BYTES_PER_EVENT) + 1):
+        journal.emit(output, 1)
     with pytest.raises(OutputOverflow, match=r"await ctx\.room"):
-        journal.say(output, 1)
-    journal.say(StepEnd(), 1)
+        journal.emit(output, 1)
+    journal.emit(StepEnd(), 1)
     journal.take()
-    journal.say(output, 1)
+    journal.emit(output, 1)
 
 
 async def test_whoever_is_not_heard_any_more_does_not_wait() -> None:
     journal = a_journal()
-    for _ in range(MOST_WAITING // LARGEST_DELTA + 1):
-        journal.say(TextDelta(PIECE), 1)
-    journal.lose()
+    for _ in range(MAX_UNSAVED_BYTES // MAX_DELTA_BYTES + 1):
+        journal.emit(TextDelta(PIECE), 1)
+    journal.abandon()
     with pytest.raises(OwnershipLost):
-        await asyncio.wait_for(journal.room(), 5)
+        await asyncio.wait_for(journal.wait_for_capacity(), 5)

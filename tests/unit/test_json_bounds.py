@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.errors import Invalid, TooLarge, Unreadable
-from app.transport.json_bounds import MAX_NUMBER_LENGTH, MAX_VALUES, problem_of_json
+from app.http.limits.json_bounds import MAX_NUMBER_LENGTH, MAX_VALUES, problem_of_json
 
 TRICKY = st.text(st.sampled_from('",:[]{}\\ a1é'), max_size=20)
 SMALL = st.recursive(

@@ -5,17 +5,17 @@ import json
 import pytest
 
 from app.domain.ids import CallId
-from app.domain.messages import ToolCall
-from app.domain.tool_calls import (
+from app.domain.threads.messages import ToolCall
+from app.domain.tools.tool_calls import (
     CallState,
     CallStatus,
     Effect,
-    KeptOutcome,
     ResumeMode,
     SuspensionRequest,
     ToolResult,
-    kept_from_json,
-    kept_to_json,
+    UnreportedOutcome,
+    outcome_from_json,
+    outcome_to_json,
 )
 
 ASKED = SuspensionRequest(
@@ -26,15 +26,17 @@ ASKED = SuspensionRequest(
 @pytest.mark.parametrize(
     "kept",
     [
-        KeptOutcome(ToolResult.success("pay", {"n": [1]}, "paid")),
-        KeptOutcome(ToolResult.success("pay", None).with_metadata(fee=1), (("seen", {"n": 1}),)),
-        KeptOutcome(ToolResult.error_with_code("pay", "sold_out", "None are left.")),
-        KeptOutcome(ToolResult.suspended("pay", ASKED)),
-        KeptOutcome(None, (("seen", 1), ("seen", None))),
+        UnreportedOutcome(ToolResult.success("pay", {"n": [1]}, "paid")),
+        UnreportedOutcome(
+            ToolResult.success("pay", None).with_metadata(fee=1), (("seen", {"n": 1}),)
+        ),
+        UnreportedOutcome(ToolResult.error_with_code("pay", "sold_out", "None are left.")),
+        UnreportedOutcome(ToolResult.suspended("pay", ASKED)),
+        UnreportedOutcome(None, (("seen", 1), ("seen", None))),
     ],
 )
-def test_an_outcome_comes_back_as_it_was(kept: KeptOutcome) -> None:
-    assert kept_from_json("pay", json.loads(json.dumps(kept_to_json(kept)))) == kept
+def test_an_outcome_comes_back_as_it_was(kept: UnreportedOutcome) -> None:
+    assert outcome_from_json("pay", json.loads(json.dumps(outcome_to_json(kept)))) == kept
 
 
 @pytest.mark.parametrize(
@@ -42,13 +44,13 @@ def test_an_outcome_comes_back_as_it_was(kept: KeptOutcome) -> None:
     [
         (CallStatus.RUNNING, None, False),
         (CallStatus.SUCCEEDED, None, True),
-        (CallStatus.SUCCEEDED, KeptOutcome(ToolResult.success("pay", 1)), False),
-        (CallStatus.SUCCEEDED, KeptOutcome(None, (("seen", 1),)), True),
-        (CallStatus.SUSPENDED, KeptOutcome(ToolResult.suspended("pay", ASKED)), False),
+        (CallStatus.SUCCEEDED, UnreportedOutcome(ToolResult.success("pay", 1)), False),
+        (CallStatus.SUCCEEDED, UnreportedOutcome(None, (("seen", 1),)), True),
+        (CallStatus.SUSPENDED, UnreportedOutcome(ToolResult.suspended("pay", ASKED)), False),
     ],
 )
 def test_a_call_is_answered_once_its_result_is_told(
-    status: CallStatus, kept: KeptOutcome | None, answered: bool
+    status: CallStatus, kept: UnreportedOutcome | None, answered: bool
 ) -> None:
     state = CallState(
         call=ToolCall(CallId("c1"), "pay", {}),
@@ -57,6 +59,6 @@ def test_a_call_is_answered_once_its_result_is_told(
         status=status,
         effect=Effect.UNSAFE,
         idempotency_key="run:0:c1",
-        kept=kept,
+        unreported_outcome=kept,
     )
     assert state.is_answered is answered

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.events import TextDelta, ToolCallDelta, ToolCallStart
+from app.domain.events.partial_message import partial_message_of
+from app.domain.events.run_events import TextDelta, ToolCallDelta, ToolCallStart
 from app.domain.json_tokens import has_more_tokens
 from app.domain.json_values import Json, compact
-from app.domain.open_parts import open_parts_of
-from app.domain.tool_calls import ToolDescriptor
-from app.llm.call_pieces import MAX_NAME_CHARACTERS, CallPieces
-from app.llm.call_prompts import rounds_of
-from app.llm.openai_stream import LINE_LIMIT, OpenAIStream
+from app.domain.tools.tool_calls import ToolDescriptor
+from app.llm.openai.stream import LINE_LIMIT, OpenAIStream
+from app.llm.openai.tool_call_assembly import MAX_NAME_CHARACTERS, ToolCallAssembly
+from app.llm.scripted.prompts import rounds_of
 from app.runtime.ports import CallOpened
-from app.tools.results import result_of
+from app.tools.functions.results import result_of
 from tests.support.work import within_a_pause
 
 JSON_VALUES = st.recursive(
@@ -52,7 +52,7 @@ def test_tokens_are_counted_within_a_pause(text: str) -> None:
 
 def calls_of(count: int) -> Callable[[], list[Any]]:
     def read() -> list[Any]:
-        pieces = CallPieces(iter(map(str, range(count))).__next__)
+        pieces = ToolCallAssembly(iter(map(str, range(count))).__next__)
         found: list[Any] = []
         for at in range(count):
             found += pieces.add(at, id="same", name="look" if at % 2 else "", arguments="")
@@ -67,7 +67,7 @@ def test_an_answer_may_have_many_calls() -> None:
 
 
 def test_a_name_that_comes_late_opens_its_call() -> None:
-    pieces = CallPieces(lambda: "made")
+    pieces = ToolCallAssembly(lambda: "made")
     assert list(pieces.add(0, id="a", name="", arguments="")) == []
     assert list(pieces.add(1, id="b", name="two", arguments="")) == []
     assert list(pieces.add(0, id="", name="one", arguments="")) == []
@@ -75,7 +75,7 @@ def test_a_name_that_comes_late_opens_its_call() -> None:
 
 
 def test_a_name_without_end_is_not_kept() -> None:
-    pieces = CallPieces(lambda: "made")
+    pieces = ToolCallAssembly(lambda: "made")
 
     def read() -> list[Any]:
         for n in range(50_000):
@@ -92,7 +92,7 @@ def test_the_open_message_is_put_together_once() -> None:
     deltas = [(ToolCallDelta.event_type, {"id": "a", "args_delta": "x" * 40})] * 25_000
     said = [(ToolCallStart.event_type, start[1]), *deltas]
     said += [(TextDelta.event_type, {"delta": "y" * 40})] * 25_000
-    parts = within_a_pause(lambda: open_parts_of(said))
+    parts = within_a_pause(lambda: partial_message_of(said))
     assert len(parts.text) == 1_000_000
     assert parts.calls == ({"id": "a", "name": "look", "arguments": "x" * 1_000_000},)
 

@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.decisions import Action, Answer, Decision
 from app.domain.ids import AgentId, TicketKey
 from app.domain.json_values import Json
-from app.domain.limit_tickets import limit_of, limit_ticket, raise_granted, why_not_raised
-from app.domain.limits import (
+from app.domain.runs.limits import (
     RAISED,
     USED,
     Limit,
@@ -17,15 +15,22 @@ from app.domain.limits import (
     RunLimits,
     Used,
     exhausted,
+    limit_sentence,
     limits_in_request,
     limits_of,
-    told,
     used_by,
 )
-from app.domain.runs import LIFECYCLE, Usage
-from app.domain.terminations import Stopped
-from app.domain.ticket_terms import NO_TERMS
-from app.domain.tickets import Ticket, TicketKind
+from app.domain.runs.runs import LIFECYCLE, Usage
+from app.domain.runs.terminations import Stopped
+from app.domain.tickets.decisions import Action, Decision, DecisionAnswer
+from app.domain.tickets.limit_tickets import (
+    limit_of,
+    limit_ticket,
+    raise_granted,
+    reason_not_raised,
+)
+from app.domain.tickets.terms import NO_TERMS
+from app.domain.tickets.tickets import Ticket, TicketKind
 from tests.support.records import AT, a_record
 
 
@@ -46,7 +51,7 @@ def question(limit: Limit, limits: RunLimits, used: Used, *taken: str) -> Ticket
 
 def answered(action: Action, **more: Any) -> Ticket:
     ticket = question(Limit.STEPS, RunLimits({Limit.STEPS: 2}), Used(steps=2))
-    answer = Answer(action=action, **more)
+    answer = DecisionAnswer(action=action, **more)
     decision = Decision(decision_id="d", answer=answer, subject="ann", at=AT)
     return replace(ticket, decision=decision)
 
@@ -70,11 +75,11 @@ def test_a_limit_that_isnt_set_is_raised_from_nothing_by_one() -> None:
 
 def test_the_name_of_a_ticket_is_not_taken() -> None:
     limits = RunLimits({Limit.TOKENS: 1})
-    assert question(Limit.TOKENS, limits, Used()).ticket_id == "limit_tokens"
+    assert question(Limit.TOKENS, limits, Used()).name == "limit_tokens"
     second = question(Limit.TOKENS, limits, Used(), "limit_tokens")
-    assert second.ticket_id == "limit_tokens:2"
+    assert second.name == "limit_tokens:2"
     third = question(Limit.TOKENS, limits, Used(), "limit_tokens", "limit_tokens:2")
-    assert third.ticket_id == "limit_tokens:3"
+    assert third.name == "limit_tokens:3"
 
 
 @pytest.mark.parametrize("limit", list(Limit))
@@ -112,13 +117,13 @@ def test_an_answer_grants_a_raise_or_none(
 def test_a_ticket_without_an_answer_grants_none() -> None:
     ticket = question(Limit.STEPS, RunLimits({Limit.STEPS: 2}), Used(steps=2))
     assert raise_granted(ticket) is None
-    assert why_not_raised(ticket) == ", and nobody answered in time"
+    assert reason_not_raised(ticket) == ", and nobody answered in time"
 
 
 def test_the_end_says_why_no_more_was_granted() -> None:
-    assert why_not_raised(answered(Action.REJECT)) == ", and no more was granted"
+    assert reason_not_raised(answered(Action.REJECT)) == ", and no more was granted"
     rejected = answered(Action.REJECT, reason="too dear")
-    assert why_not_raised(rejected) == ", and no more was granted: too dear"
+    assert reason_not_raised(rejected) == ", and no more was granted: too dear"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,7 @@ def test_the_end_says_why_no_more_was_granted() -> None:
 def test_a_run_that_may_use_no_more_says_what_it_used(
     limit: Limit, used: float, allowed: float, words: str
 ) -> None:
-    assert told(limit, used, allowed) == words
+    assert limit_sentence(limit, used, allowed) == words
     assert exhausted(limit, used, allowed) == Stopped(f"limit_{limit.value}", words)
     assert exhausted(limit, used, allowed, ", sadly") == Stopped(
         f"limit_{limit.value}", f"{words}, sadly"

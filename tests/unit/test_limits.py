@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from app.api.schemas.inputs import InputsIn, ThreadMessagesIn
 from app.api.schemas.runs import StartIn
-from app.domain.limit_tickets import proposed_raise
-from app.domain.limits import Limit, OnLimit, RunLimits, limits_to_json
+from app.domain.runs.limits import Limit, OnLimit, RunLimits, limits_to_json
+from app.domain.tickets.limit_tickets import proposed_raise
 
 START: dict[str, Any] = {"agent_id": "a", "messages": [{"role": "user", "content": "go"}]}
 SAID: dict[str, Any] = {"messages": START["messages"]}

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from app.domain.agents import ToolExecution
-from app.domain.decisions import Action, Answer
-from app.domain.reconciliation import DidNotHappen, DontKnow, Happened
-from app.domain.runs import Done
-from app.domain.terminations import NaturalEnd
-from app.domain.tickets import TicketKind
-from app.llm.scripted import turn
+from app.domain.agents.specs import ToolExecution
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import NaturalEnd
+from app.domain.tickets.decisions import Action, DecisionAnswer
+from app.domain.tickets.tickets import TicketKind
+from app.domain.tools.reconciliation import DidNotHappen, DontKnow, Happened
+from app.llm.scripted.model import turn
 from tests.support.plain_runs import PlainRun
 from tests.support.probes import Probe
 
@@ -81,7 +81,7 @@ async def test_an_unsafe_call_is_never_run_again_without_a_person(mode: ToolExec
     await run.execute()
     tickets = run.rows.open_tickets
     assert {ticket.kind for ticket in tickets} == {TicketKind.OUTCOME_UNKNOWN}
-    assert tickets[0].ticket_id == "unknown_c1"
+    assert tickets[0].name == "unknown_c1"
     assert tickets[0].message.endswith("whether it took effect is unknown")
     assert tickets[0].evidence is not None
     assert tickets[0].evidence["started_at"] is not None
@@ -163,7 +163,7 @@ async def lost_after_an_answer(probe: Probe) -> PlainRun:
     probe.reached.clear()
     first = run.rows.open_tickets[0]
     assert first.call_id == "c1"
-    await run.house.decide(first, Answer(action=Action.APPROVE, result="go on"))
+    await run.house.decide(first, DecisionAnswer(action=Action.APPROVE, result="go on"))
     await run.lose_worker(probe.reached)
     probe.open.set()
     return run

@@ -4,9 +4,9 @@ import pytest
 
 from app.domain.ids import MessageId, RunId
 from app.domain.json_values import JsonObject
-from app.domain.message_input import inferred_input
-from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text
-from app.domain.runs import MessageInput
+from app.domain.runs.message_input import inferred_input
+from app.domain.runs.runs import MessageInput
+from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role, Text
 
 RUN = RunId("run-1")
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.domain.ids import CallId, RunId
-from app.domain.messages import CutShort, Message, Role, Visibility, message_to_json
+from app.domain.threads.messages import Message, Role, TruncationReason, Visibility, message_to_json
 from tests.support.logs import call, message
 
 BARE = message("m", Role.USER, "hi")
@@ -33,7 +33,7 @@ BODY: dict[str, Any] = {
             {"metadata": {"run_id": "r", "step_index": 0}},
         ),
         ({"ran_with": {}}, {"ran_with": {}}),
-        ({"cut_short": CutShort.CANCELLED}, {"cut_short": "cancelled"}),
+        ({"cut_short": TruncationReason.CANCELLED}, {"cut_short": "cancelled"}),
     ],
 )
 def test_each_part_of_a_message_is_written_when_it_is_there(

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.api.schemas.messages import NewMessage
-from app.domain.messages import Base64Source, Block, Media, Text, UrlSource, block_to_json
+from app.domain.threads.messages import Base64Source, Block, Media, Text, UrlSource, block_to_json
 
 PNG = {"type": "base64", "media_type": "image/png", "data": "aGk="}
 URL = {"type": "url", "url": "https://example.com/a.pdf"}

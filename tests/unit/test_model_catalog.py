@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.errors import ConfigurationError
 from app.llm.catalog import ModelCatalog, api_key_of, problem_of
-from app.llm.openai_compatible import OpenAICompatibleModel
+from app.llm.openai.model import OpenAICompatibleModel
 from app.llm.specs import ModelSpec, spec_from_table, specs_from_environment
 from tests.support.transcripts import asking, hear
 

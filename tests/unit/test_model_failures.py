@@ -5,14 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.failures import FailureKind, failed
-from app.llm.failures import (
-    failure_of_answer,
-    kind_of_status,
-    presentable,
-    retry_after,
-    secrets_of,
-)
+from app.domain.inference.failures import FailureKind, failed
+from app.llm.failures import failure_of_answer, kind_of_status, presentable, retry_after, secrets_of
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

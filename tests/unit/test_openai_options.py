@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.inference import EffortName, InferenceOptions, ThinkingBudget
-from app.llm.openai_options import Dialect, dialect_of, parameters_of
-from app.llm.openai_request import request_body
+from app.domain.inference.options import EffortName, InferenceOptions, ThinkingBudget
+from app.llm.openai.options import Dialect, dialect_of, parameters_of
+from app.llm.openai.request import request_body
 from tests.support.transcripts import asking
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.ids import CallId, MessageId
-from app.domain.messages import (
+from app.domain.threads.messages import (
     Base64Source,
     Block,
     Media,
@@ -22,13 +22,13 @@ from app.domain.messages import (
     UnknownBlock,
     UrlSource,
 )
-from app.llm.openai_request import request_body
-from app.llm.openai_stream import LINE_LIMIT, OpenAIStream, usage_of
+from app.llm.openai.request import request_body
+from app.llm.openai.stream import LINE_LIMIT, OpenAIStream, usage_of
 from app.runtime.ports import (
     CallArguments,
     CallOpened,
-    Finished,
     ModelChunk,
+    ModelFinished,
     ModelRequest,
     ReasoningChunk,
     StopReason,
@@ -77,7 +77,7 @@ def answer(*events: bytes, finish: str = "stop") -> list[ModelChunk]:
     """The chunks of a whole answer, without the `Finished` at its end."""
     chunks, stream = read(b"".join(events) + event(finish=finish) + DONE)
     assert stream.failure is None
-    assert isinstance(chunks[-1], Finished)
+    assert isinstance(chunks[-1], ModelFinished)
     return chunks[:-1]
 
 
@@ -114,7 +114,7 @@ WHOLE_CHUNKS = [
     CallArguments(CallId("call_b"), '{"a": 2'),
     CallArguments(CallId("call_a"), "1}"),
     CallArguments(CallId("call_b"), "}"),
-    Finished(StopReason.TOOL_USE, TokenUsage(prompt_tokens=3, completion_tokens=4)),
+    ModelFinished(StopReason.TOOL_USE, TokenUsage(prompt_tokens=3, completion_tokens=4)),
 ]
 
 
@@ -235,24 +235,24 @@ def test_arguments_may_come_as_an_object() -> None:
 )
 def test_every_finish_reason_has_its_meaning(said: str, reason: StopReason) -> None:
     chunks, _ = read(event({"content": "a"}, said), DONE)
-    assert chunks[-1] == Finished(reason, None)
+    assert chunks[-1] == ModelFinished(reason, None)
 
 
 def test_an_answer_with_calls_stopped_for_them_whatever_it_says() -> None:
     chunks, _ = read(event(call(0, "a", "add", "{}"), "stop"), DONE)
-    assert chunks[-1] == Finished(StopReason.TOOL_USE, None)
+    assert chunks[-1] == ModelFinished(StopReason.TOOL_USE, None)
 
 
 def test_an_answer_is_over_with_its_finish_reason_even_without_done() -> None:
     chunks, stream = read(event({"content": "a"}, "stop"))
-    assert chunks == [TextChunk("a"), Finished(StopReason.END_TURN, None)]
+    assert chunks == [TextChunk("a"), ModelFinished(StopReason.END_TURN, None)]
     assert stream.complete
 
 
 def test_done_may_lack_its_newline() -> None:
     chunks, stream = read(event({"content": "a"}), b"data: [DONE]")
     assert stream.complete
-    assert chunks[-1] == Finished(StopReason.END_TURN, None)
+    assert chunks[-1] == ModelFinished(StopReason.END_TURN, None)
 
 
 @pytest.mark.parametrize("left", [b"", b'data: {"choices": [{"delta"', b"da"])

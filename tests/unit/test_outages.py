@@ -4,54 +4,54 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from app.domain.errors import DatabaseBusy, Reason
-from app.storage.database import DATABASE_AWAY
-from app.storage.database_urls import place_of
-from app.storage.outages import OVER_AFTER, Outages, reason_of
+from app.domain.errors import DatabaseBusy, UnavailableReason
+from app.storage.postgres.database import DATABASE_UNAVAILABLE
+from app.storage.postgres.errors import RECENT_SECONDS, OutageLog, reason_of
+from app.storage.postgres.urls import place_of
 from tests.support.clocks import Clock
 
 
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (ConnectionRefusedError(), Reason.UNREACHABLE),
-        (TimeoutError(), Reason.SILENT),
-        (asyncpg.AdminShutdownError("the server ends"), Reason.UNREACHABLE),
-        (asyncpg.QueryCanceledError("statement timeout"), Reason.TOO_SLOW),
-        (asyncpg.DiskFullError("no space left"), Reason.DISK_FULL),
-        (asyncpg.TooManyConnectionsError("too many"), Reason.TOO_MANY_CONNECTIONS),
-        (asyncpg.OutOfMemoryError("no memory"), Reason.OUT_OF_RESOURCES),
-        (asyncpg.PostgresIOError("can't read"), Reason.OUT_OF_RESOURCES),
-        (asyncpg.ReadOnlySQLTransactionError("a standby"), Reason.READ_ONLY),
-        (asyncpg.LockNotAvailableError("lock timeout"), Reason.LOCKED),
-        (asyncpg.DeadlockDetectedError("deadlock"), Reason.LOCKED),
-        (asyncpg.IdleInTransactionSessionTimeoutError("idle"), Reason.UNREACHABLE),
-        (asyncpg.InvalidCachedStatementError("planned before"), Reason.UNREACHABLE),
-        (DatabaseBusy("all in use"), Reason.BUSY),
+        (ConnectionRefusedError(), UnavailableReason.UNREACHABLE),
+        (TimeoutError(), UnavailableReason.SILENT),
+        (asyncpg.AdminShutdownError("the server ends"), UnavailableReason.UNREACHABLE),
+        (asyncpg.QueryCanceledError("statement timeout"), UnavailableReason.TOO_SLOW),
+        (asyncpg.DiskFullError("no space left"), UnavailableReason.DISK_FULL),
+        (asyncpg.TooManyConnectionsError("too many"), UnavailableReason.TOO_MANY_CONNECTIONS),
+        (asyncpg.OutOfMemoryError("no memory"), UnavailableReason.OUT_OF_RESOURCES),
+        (asyncpg.PostgresIOError("can't read"), UnavailableReason.OUT_OF_RESOURCES),
+        (asyncpg.ReadOnlySQLTransactionError("a standby"), UnavailableReason.READ_ONLY),
+        (asyncpg.LockNotAvailableError("lock timeout"), UnavailableReason.LOCKED),
+        (asyncpg.DeadlockDetectedError("deadlock"), UnavailableReason.LOCKED),
+        (asyncpg.IdleInTransactionSessionTimeoutError("idle"), UnavailableReason.UNREACHABLE),
+        (asyncpg.InvalidCachedStatementError("planned before"), UnavailableReason.UNREACHABLE),
+        (DatabaseBusy("all in use"), UnavailableReason.BUSY),
     ],
 )
-def test_what_passes_has_a_reason(error: Exception, reason: Reason) -> None:
-    assert isinstance(error, DATABASE_AWAY)
+def test_what_passes_has_a_reason(error: Exception, reason: UnavailableReason) -> None:
+    assert isinstance(error, DATABASE_UNAVAILABLE)
     assert reason_of(error) is reason
 
 
 def test_what_does_not_pass_is_no_outage() -> None:
     for error in (asyncpg.UniqueViolationError("twice"), asyncpg.UndefinedTableError("nowhere")):
-        assert not isinstance(error, DATABASE_AWAY)
+        assert not isinstance(error, DATABASE_UNAVAILABLE)
 
 
 def test_the_log_hears_of_an_outage_now_and_then_and_of_its_end() -> None:
     clock = Clock()
-    noted = Outages(clock)
+    noted = OutageLog(clock)
     with capture_logs() as logs:
         for _ in range(240):
-            noted.failed(ConnectionRefusedError())
+            noted.record_failure(ConnectionRefusedError())
             clock.now += 0.125
-        noted.failed(asyncpg.DiskFullError("no space left"))
-        noted.worked()
-        clock.now += OVER_AFTER
-        noted.worked()
-        noted.worked()
+        noted.record_failure(asyncpg.DiskFullError("no space left"))
+        noted.record_success()
+        clock.now += RECENT_SECONDS
+        noted.record_success()
+        noted.record_success()
     assert [(entry["event"], entry.get("reason"), entry.get("failures")) for entry in logs] == [
         ("database_away", "unreachable", 1),
         ("database_away", "unreachable", 80),
@@ -63,27 +63,27 @@ def test_the_log_hears_of_an_outage_now_and_then_and_of_its_end() -> None:
 
 def test_what_others_suffer_from_is_remembered_while_one_who_looks_would_not_see_it() -> None:
     clock = Clock()
-    noted = Outages(clock)
-    seen = [noted.lately()]
+    noted = OutageLog(clock)
+    seen = [noted.recent_failure()]
     for error in (TimeoutError(), asyncpg.DiskFullError("no space left"), DatabaseBusy("all")):
-        noted.failed(error)
-        noted.worked()
-        seen.append(noted.lately())
-    clock.now += OVER_AFTER
-    seen.append(noted.lately())
-    assert seen == [None, None, Reason.DISK_FULL, Reason.BUSY, None]
+        noted.record_failure(error)
+        noted.record_success()
+        seen.append(noted.recent_failure())
+    clock.now += RECENT_SECONDS
+    seen.append(noted.recent_failure())
+    assert seen == [None, None, UnavailableReason.DISK_FULL, UnavailableReason.BUSY, None]
 
 
 def test_a_disk_counts_as_full_until_somebody_has_found_room() -> None:
     clock = Clock()
-    noted = Outages(clock)
-    noted.failed(TimeoutError())
+    noted = OutageLog(clock)
+    noted.record_failure(TimeoutError())
     seen = [noted.lacks_room]
-    noted.failed(asyncpg.DiskFullError("no space left"))
-    clock.now += OVER_AFTER
-    noted.worked()
+    noted.record_failure(asyncpg.DiskFullError("no space left"))
+    clock.now += RECENT_SECONDS
+    noted.record_success()
     seen.append(noted.lacks_room)
-    noted.found_room()
+    noted.disk_has_room()
     seen.append(noted.lacks_room)
     assert seen == [False, True, False]
 

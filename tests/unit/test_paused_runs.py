@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.domain.pauses import Pause
-from app.domain.runs import (
+from app.domain.runs.pauses import PauseRequest
+from app.domain.runs.runs import (
     Created,
     Done,
     Running,
@@ -13,10 +13,10 @@ from app.domain.runs import (
     WaitingReason,
     transport_in_request,
 )
-from app.domain.terminations import NaturalEnd
+from app.domain.runs.terminations import NaturalEnd
 from tests.support.records import AT, a_record
 
-PAUSE = Pause(AT, "ann")
+PAUSE = PauseRequest(AT, "ann")
 
 
 @pytest.mark.parametrize(

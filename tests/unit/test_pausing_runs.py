@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from app.domain.agents import ToolExecution
-from app.domain.decisions import Action, Answer
-from app.domain.runs import MANUAL_PAUSE, Done, Waiting, WaitingReason
-from app.domain.terminations import NaturalEnd
-from app.llm.scripted import turn
+from app.domain.agents.specs import ToolExecution
+from app.domain.runs.runs import MANUAL_PAUSE, Done, Waiting, WaitingReason
+from app.domain.runs.terminations import NaturalEnd
+from app.domain.tickets.decisions import Action, DecisionAnswer
+from app.llm.scripted.model import turn
 from app.runtime.plugins import Pause, Phase
 from tests.support.hooks import Hooks
 from tests.support.plain_runs import PlainRun, until
@@ -129,9 +129,9 @@ async def test_a_paused_run_shows_the_questions_that_are_still_open() -> None:
     )
     await run.start()
     answered, unanswered = run.rows.open_tickets
-    await run.house.decide(answered, Answer(action=Action.RESPOND, result="yes"))
+    await run.house.decide(answered, DecisionAnswer(action=Action.RESPOND, result="yes"))
     run.house.request_pause()
     await run.execute()
     assert is_paused(run)
     [finish] = run.events("run_finish")[-1:]
-    assert finish["waiting"]["ticket_ids"] == [unanswered.ticket_id]
+    assert finish["waiting"]["ticket_ids"] == [unanswered.name]

@@ -3,7 +3,8 @@
 import pytest
 
 from app.domain.ids import CallId, MessageId
-from app.domain.messages import (
+from app.domain.threads.media_placeholders import placeholder, text_with_placeholders, without_media
+from app.domain.threads.messages import (
     Base64Source,
     Block,
     Media,
@@ -18,7 +19,6 @@ from app.domain.messages import (
     UnknownBlock,
     UrlSource,
 )
-from app.domain.placeholders import in_words, placeholder, without_media
 
 URL = "https://files.test/cat.png"
 IMAGE = Media("image", UrlSource(URL), None)
@@ -50,13 +50,13 @@ def test_a_block_is_named(block: Block, words: str) -> None:
 
 
 def test_text_stands_together_and_other_blocks_on_lines_of_their_own() -> None:
-    assert in_words([]) == ""
-    assert in_words([Text("a"), Text("b")]) == "ab"
+    assert text_with_placeholders([]) == ""
+    assert text_with_placeholders([Text("a"), Text("b")]) == "ab"
     assert (
-        in_words([Text("a"), Text("b"), IMAGE, Text("c"), Thinking("x"), Text("d")])
+        text_with_placeholders([Text("a"), Text("b"), IMAGE, Text("c"), Thinking("x"), Text("d")])
         == f"ab\n{IN_WORDS}\ncd"
     )
-    assert in_words([IMAGE, IMAGE]) == f"{IN_WORDS}\n{IN_WORDS}"
+    assert text_with_placeholders([IMAGE, IMAGE]) == f"{IN_WORDS}\n{IN_WORDS}"
 
 
 def test_long_names_are_cut() -> None:

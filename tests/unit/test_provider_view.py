@@ -2,9 +2,16 @@
 
 from dataclasses import replace
 
-from app.domain.messages import CutShort, Media, Message, Role, UrlSource, Visibility
-from app.domain.tool_calls import INTERRUPTED
-from app.runtime.provider_view import provider_view
+from app.domain.threads.messages import (
+    Media,
+    Message,
+    Role,
+    TruncationReason,
+    UrlSource,
+    Visibility,
+)
+from app.domain.tools.tool_calls import INTERRUPTED
+from app.runtime.history.model_view import model_view
 from tests.support.logs import call, log_of, message
 
 
@@ -21,7 +28,7 @@ def result(id: str, answers: str, text: str, ran_with: dict[str, int] | None = N
 
 
 def view(*messages: Message) -> list[Message]:
-    return provider_view(log_of(*messages))
+    return model_view(log_of(*messages))
 
 
 def results(messages: list[Message]) -> list[tuple[str | None, str]]:
@@ -100,7 +107,7 @@ def test_media_stay_where_they_are() -> None:
 
 
 def test_what_was_cut_short_at_the_end_is_not_gone_on_with() -> None:
-    cut = replace(message("a", Role.ASSISTANT, "so f"), cut_short=CutShort.FAILED)
+    cut = replace(message("a", Role.ASSISTANT, "so f"), cut_short=TruncationReason.FAILED)
     asked, more = user("u"), user("v")
     assert view(asked, cut) == [asked]
     assert view(asked, cut, more) == [asked, cut, more]

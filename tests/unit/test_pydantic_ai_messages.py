@@ -15,7 +15,7 @@ from pydantic_ai.messages import (
 
 from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId, MessageId
-from app.domain.messages import (
+from app.domain.threads.messages import (
     Base64Source,
     Block,
     Media,
@@ -26,7 +26,7 @@ from app.domain.messages import (
     ToolCall,
     UrlSource,
 )
-from app.llm.pydantic_ai_messages import history_of, parameters_of
+from app.llm.pydantic_ai.messages import history_of, parameters_of
 from tests.support.transcripts import ADD, asking, assistant, result, user
 
 

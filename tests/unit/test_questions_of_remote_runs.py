@@ -4,22 +4,22 @@ from typing import Any
 
 import pytest
 
-from app.backends.holdfast_run import RemoteRunHeard
+from app.backends.remote_holdfast.run import RemoteRunView
 from app.domain.json_values import Json, JsonObject
 
 
 class Silent:
     """A voice of a turn that shows nothing."""
 
-    async def accepted(self, binding: JsonObject) -> None: ...
+    async def bind(self, binding: JsonObject) -> None: ...
 
     def text(self, delta: str) -> None: ...
 
-    def starts_over(self, reason: str) -> None: ...
+    def start_over(self, reason: str) -> None: ...
 
     def activity(self, activity_type: str, content: Json) -> None: ...
 
-    async def room(self) -> None: ...
+    async def wait_for_capacity(self) -> None: ...
 
 
 def snapshot(response_schema: Any) -> dict[str, Any]:
@@ -37,8 +37,8 @@ def snapshot(response_schema: Any) -> dict[str, Any]:
 
 
 def asked(response_schema: Any) -> Any:
-    heard = RemoteRunHeard(Silent())
-    result = heard.take_snapshot(snapshot(response_schema))
+    heard = RemoteRunView(Silent())
+    result = heard.apply_snapshot(snapshot(response_schema))
     assert result is not None
     [question] = result.questions
     return question.response_schema

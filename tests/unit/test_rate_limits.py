@@ -5,15 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.domain.ids import MessageId
-from app.domain.messages import CutShort
-from app.domain.rate_limits import (
+from app.domain.runs.rate_limits import (
     AskedBy,
     PartialAnswer,
     RateLimitPolicy,
+    RateLimitWaits,
     ResumeAt,
     TimedPause,
     WaitExceeded,
-    Waits,
     jitter,
     partial_answer_of,
     partial_from_json,
@@ -23,8 +22,9 @@ from app.domain.rate_limits import (
     waits_of,
     waits_to_json,
 )
-from app.domain.runs import Waiting, WaitingReason
-from app.domain.tickets import waiting_to_json
+from app.domain.runs.runs import Waiting, WaitingReason
+from app.domain.threads.messages import TruncationReason
+from app.domain.tickets.tickets import waiting_to_json
 from app.runtime.plugins import SuspendRun
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -36,8 +36,8 @@ def pause(seconds: float, asked_by: AskedBy = AskedBy.PROVIDER) -> TimedPause:
 
 
 def test_a_run_waits_as_long_as_it_is_asked_to_and_a_little_longer() -> None:
-    earliest = plan_wait(pause(60), Waits(), POLICY, at=NOON, chance=0)
-    latest = plan_wait(pause(60), Waits(), POLICY, at=NOON, chance=1)
+    earliest = plan_wait(pause(60), RateLimitWaits(), POLICY, at=NOON, chance=0)
+    latest = plan_wait(pause(60), RateLimitWaits(), POLICY, at=NOON, chance=1)
     assert isinstance(earliest, ResumeAt)
     assert isinstance(latest, ResumeAt)
     assert earliest.until == NOON + timedelta(seconds=60)
@@ -51,7 +51,7 @@ def test_the_jitter_grows_with_the_pause_within_bounds(seconds: float, most: flo
 
 
 def test_waits_add_up_to_what_a_run_may_wait() -> None:
-    first = plan_wait(pause(60), Waits(), POLICY, at=NOON, chance=0.5)
+    first = plan_wait(pause(60), RateLimitWaits(), POLICY, at=NOON, chance=0.5)
     assert isinstance(first, ResumeAt)
     assert (first.waits.count, first.waits.seconds) == (1, 63)
     last = plan_wait(pause(37), first.waits, POLICY, at=NOON, chance=0)
@@ -64,7 +64,7 @@ def test_waits_add_up_to_what_a_run_may_wait() -> None:
 
 @pytest.mark.parametrize("seconds", [100.1, 1e12, float("inf"), float("nan")])
 def test_a_pause_that_is_too_long_is_refused_at_once(seconds: float) -> None:
-    refused = plan_wait(pause(seconds), Waits(), POLICY, at=NOON, chance=0)
+    refused = plan_wait(pause(seconds), RateLimitWaits(), POLICY, at=NOON, chance=0)
     assert isinstance(refused, WaitExceeded)
     assert "slow down" in refused.detail
 
@@ -77,7 +77,7 @@ def test_each_pause_names_its_source_and_why(asked_by: AskedBy) -> None:
 
 
 def test_waits_and_partial_answers_are_read_as_they_were_written() -> None:
-    waits = Waits(count=2, seconds=61.5, newest="slow down")
+    waits = RateLimitWaits(count=2, seconds=61.5, newest="slow down")
     partial = PartialAnswer("so far", "connection reset", ("send",))
     assert waits_from_json(waits_to_json(waits)) == waits
     assert partial_from_json(partial_to_json(partial)) == partial
@@ -92,15 +92,15 @@ def test_waits_and_partial_answers_are_read_as_they_were_written() -> None:
 
 @pytest.mark.parametrize("state", [None, {}, {"extensions": {"__runtime.partial_answer": None}}])
 def test_a_run_that_never_waited_has_no_waits(state: dict[str, object] | None) -> None:
-    assert waits_of(state) == Waits()
+    assert waits_of(state) == RateLimitWaits()
     assert partial_answer_of(state) is None
 
 
 def test_an_interrupted_answer_without_text_leaves_no_message() -> None:
-    whole = PartialAnswer("so far", "", ()).as_message(MessageId("m"), CutShort.CANCELLED)
+    whole = PartialAnswer("so far", "", ()).as_message(MessageId("m"), TruncationReason.CANCELLED)
     assert whole is not None
-    assert (whole.text, whole.cut_short) == ("so far", CutShort.CANCELLED)
-    assert PartialAnswer(" \n", "", ()).as_message(MessageId("m"), CutShort.FAILED) is None
+    assert (whole.text, whole.cut_short) == ("so far", TruncationReason.CANCELLED)
+    assert PartialAnswer(" \n", "", ()).as_message(MessageId("m"), TruncationReason.FAILED) is None
 
 
 def test_a_waiting_run_shows_until_when_only_if_it_needs_nothing_but_time() -> None:

@@ -7,19 +7,19 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from app.agents.catalog import load_catalog
-from app.agents.entries import AgentEntry, OptionsEntry, RetryEntry
-from app.api.schemas.common import MAX_FIELDS, MOST_LEVELS
+from app.agents.file_schema import AgentEntry, OptionsEntry, RetryEntry
+from app.api.schemas.common import MAX_DEPTH, MAX_FIELDS
 from app.api.schemas.inputs import InputsIn
 from app.api.schemas.messages import NewMessage
+from app.bootstrap.agents import known_backends
 from app.cli.environment import as_markdown
 from app.domain.ids import AgentId
+from app.http.limits.body_size import MAX_PATH_LENGTH, MAX_QUERY_LENGTH
+from app.http.limits.connections import MAX_HEAD_BYTES
+from app.http.limits.json_bounds import MAX_NUMBER_LENGTH, MAX_VALUES
 from app.runtime.plugins import Phase
 from app.storage.page_rows import MAX_PAGE_BYTES
-from app.tools.schema_subset import KEYWORDS
-from app.transport.bounds import MAX_PATH_LENGTH, MAX_QUERY_LENGTH
-from app.transport.json_bounds import MAX_NUMBER_LENGTH, MAX_VALUES
-from app.transport.wire import MOST_HEAD_BYTES
-from app.wiring.agents import known_backends
+from app.tools.schemas.subset import KEYWORDS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -47,13 +47,13 @@ def test_the_bounds_of_a_request_are_those_of_the_code() -> None:
     assert {what: int(bound.replace(",", "")) for what, bound in rows.items()} == {
         "Values in a JSON body, on all levels together": MAX_VALUES,
         "Characters of a number in a JSON body": MAX_NUMBER_LENGTH,
-        "Levels of free JSON, such as metadata or a result": MOST_LEVELS,
+        "Levels of free JSON, such as metadata or a result": MAX_DEPTH,
         "Fields of an object that isn't free JSON": MAX_FIELDS,
         "Messages of a request": _most(InputsIn, "messages"),
         "Parts of a message": _most(NewMessage, "content"),
         "The query of an address": MAX_QUERY_LENGTH,
         "The path of an address": MAX_PATH_LENGTH,
-        "Address and headers together": MOST_HEAD_BYTES,
+        "Address and headers together": MAX_HEAD_BYTES,
     }
     assert f"{MAX_PAGE_BYTES:,} bytes" in written
 

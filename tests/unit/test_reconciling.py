@@ -8,12 +8,12 @@ import pytest
 
 from app.domain.errors import ConfigurationError
 from app.domain.ids import CallId, RunId, ThreadId
-from app.domain.reconciliation import DidNotHappen, DontKnow, Found, Happened
-from app.domain.tool_calls import ResultStatus, ToolResult
-from app.runtime.cut_short import can_say
+from app.domain.tools.reconciliation import DidNotHappen, DontKnow, Found, Happened
+from app.domain.tools.tool_calls import ResultStatus, ToolResult
 from app.runtime.ports import ToolContext
-from app.tools.functions import FunctionTool, tool
-from app.tools.results import result_of
+from app.runtime.tool_calls.interrupted import can_reconcile
+from app.tools.functions.decorator import FunctionTool, tool
+from app.tools.functions.results import result_of
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ def context() -> ToolContext:
         call_id=CallId("c1"),
         tool_name="pay",
         idempotency_key=KEY,
-        say=lambda _: None,
+        emit=lambda _: None,
     )
 
 
@@ -117,8 +117,8 @@ async def test_a_result_that_cannot_be_stored_is_an_error_of_the_call() -> None:
 
 async def test_a_tool_without_one_says_nothing() -> None:
     assert await found_by(None) == DontKnow()
-    assert not can_say(paying(None))
-    assert can_say(paying(lambda key: None))
+    assert not can_reconcile(paying(None))
+    assert can_reconcile(paying(lambda key: None))
 
 
 def _no_key() -> None: ...

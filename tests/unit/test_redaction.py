@@ -8,9 +8,9 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from app.bootstrap.secrets import redactor_of
 from app.domain.redaction import Redactor
 from app.settings import Settings
-from app.wiring.secrets import redactor_of
 
 SECRET = "s3cr/t+ké y=\"of\\acme'"
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from app.domain.decisions import Action
 from app.domain.ids import RuleId
-from app.domain.remembered_rules import Match, Remember, RememberedRule, RuleScope, rule_of_answer
-from app.domain.rules import Behavior
+from app.domain.rules.patterns import Arguments
+from app.domain.rules.remembered import Match, Remember, RememberedRule, RuleScope, rule_of_answer
+from app.domain.rules.rules import Behavior
+from app.domain.tickets.decisions import Action
 from tests.support.records import AT, a_ticket
 
 
@@ -37,20 +38,20 @@ def test_an_answer_decides_what_its_rule_does(action: Action, behavior: Behavior
 
 def test_a_rule_for_the_tool_fits_every_call_of_it_and_of_no_other() -> None:
     rule = remembered(Remember(RuleScope.RUN)).rule
-    assert rule.fits("pay", {"amount": 5})
-    assert rule.fits("pay", {})
-    assert not rule.fits("pays", {"amount": 5})
+    assert rule.fits("pay", Arguments({"amount": 5}))
+    assert rule.fits("pay", Arguments({}))
+    assert not rule.fits("pays", Arguments({"amount": 5}))
 
 
 def test_a_rule_for_arguments_fits_only_calls_with_exactly_these() -> None:
     rule = remembered(Remember(RuleScope.RUN, Match.ARGUMENTS)).rule
-    assert rule.fits("pay", {"amount": 5})
-    assert not rule.fits("pay", {"amount": 6})
-    assert not rule.fits("pay", {"amount": 5, "to": "bob"})
-    assert not rule.fits("refund", {"amount": 5})
+    assert rule.fits("pay", Arguments({"amount": 5}))
+    assert not rule.fits("pay", Arguments({"amount": 6}))
+    assert not rule.fits("pay", Arguments({"amount": 5, "to": "bob"}))
+    assert not rule.fits("refund", Arguments({"amount": 5}))
 
 
 def test_arguments_that_arent_an_object_are_taken_for_none() -> None:
     rule = remembered(Remember(RuleScope.RUN, Match.ARGUMENTS), arguments=[1]).rule
-    assert rule.fits("pay", {})
-    assert not rule.fits("pay", {"amount": 5})
+    assert rule.fits("pay", Arguments({}))
+    assert not rule.fits("pay", Arguments({"amount": 5}))

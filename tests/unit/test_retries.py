@@ -3,19 +3,19 @@
 import pytest
 
 from app.domain.errors import InferenceFailed
-from app.domain.failures import FailureKind, failed
-from app.domain.inference import InferenceOptions, RetryPolicy, ThinkingBudget
-from app.domain.rate_limits import AskedBy, RateLimitPolicy
-from app.runtime.recovery import (
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.inference.options import InferenceOptions, RetryPolicy, ThinkingBudget
+from app.domain.runs.rate_limits import AskedBy, RateLimitPolicy
+from app.runtime.inference.recovery import (
     CONNECTION_RESET,
     IDLE_STALL,
-    Plan,
+    RecoveryPlan,
     cause_of,
     idle_limit,
     pause_before_recovery,
     plan_for,
 )
-from app.runtime.retries import Attempts, PauseNeeded
+from app.runtime.inference.retries import Attempts, PauseNeeded
 
 SUSPEND_AFTER = RateLimitPolicy().suspend_after
 
@@ -155,14 +155,14 @@ def test_an_answer_that_began_gives_its_model_all_retries_back() -> None:
     attempts = Attempts(["a", "b"], RetryPolicy(max_retries=1))
     for _ in range(5):
         attempts.pause_after(BROKEN)
-        attempts.begun()
+        attempts.answer_started()
     assert attempts.model == "a"
 
 
 def test_plans_keep_whatever_was_whole() -> None:
-    assert plan_for(has_whole_calls=True, text="") is Plan.RUN_CALLS
-    assert plan_for(has_whole_calls=False, text="so far") is Plan.CONTINUE
-    assert plan_for(has_whole_calls=False, text=" \n") is Plan.START_OVER
+    assert plan_for(has_whole_calls=True, text="") is RecoveryPlan.RUN_CALLS
+    assert plan_for(has_whole_calls=False, text="so far") is RecoveryPlan.CONTINUE
+    assert plan_for(has_whole_calls=False, text=" \n") is RecoveryPlan.START_OVER
 
 
 def test_causes_have_names() -> None:

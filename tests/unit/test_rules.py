@@ -3,8 +3,8 @@
 import pytest
 
 from app.domain.json_values import JsonObject
-from app.domain.rule_texts import BadPattern, exact_pattern, parse_pattern
-from app.domain.rules import Behavior, Rule, never_runs, ruling
+from app.domain.rules.parser import BadPattern, exact_pattern, parse_pattern
+from app.domain.rules.rules import Behavior, Rule, decide_by_rules, never_runs
 
 ALLOW, ASK, DENY = Behavior.ALLOW, Behavior.ASK, Behavior.DENY
 
@@ -14,7 +14,7 @@ def rule(pattern: str, behavior: Behavior, arguments: JsonObject | None = None) 
 
 
 def decided(name: str, arguments: JsonObject, *rules: tuple[str, Behavior]) -> Behavior | None:
-    found = ruling(name, arguments, [rule(*each) for each in rules])
+    found = decide_by_rules(name, arguments, [rule(*each) for each in rules])
     return None if found is None else found.behavior
 
 
@@ -180,10 +180,10 @@ def test_the_most_specific_wins_and_among_equals_the_strictest(
 def test_exactly_these_arguments_are_the_most_specific_of_a_tool() -> None:
     exactly = rule("Bash", ALLOW, {"command": "rm x", "force": True})
     rules = [rule('Bash(command = "rm x")', DENY), exactly]
-    assert ruling("Bash", {"force": True, "command": "rm x"}, rules) is exactly
-    assert ruling("Bash", {"command": "rm x"}, [exactly]) is None
-    assert ruling("Bash", {"command": "rm x", "force": True, "more": 1}, [exactly]) is None
-    assert ruling("Bash", {"command": "rm x", "force": 1}, [exactly]) is None
+    assert decide_by_rules("Bash", {"force": True, "command": "rm x"}, rules) is exactly
+    assert decide_by_rules("Bash", {"command": "rm x"}, [exactly]) is None
+    assert decide_by_rules("Bash", {"command": "rm x", "force": True, "more": 1}, [exactly]) is None
+    assert decide_by_rules("Bash", {"command": "rm x", "force": 1}, [exactly]) is None
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.domain.runs import Done
-from app.domain.terminations import Cancelled, NaturalEnd
-from app.llm.scripted import Turn, turn
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import Cancelled, NaturalEnd
+from app.llm.scripted.model import ScriptedTurn, turn
 from tests.conformance.acting import Story, a_call, play
 from tests.support.playing import Happening, Kind
 from tests.support.thread_rows import check_rows
 
-SCRIPTS: dict[str, Sequence[Turn]] = {
+SCRIPTS: dict[str, Sequence[ScriptedTurn]] = {
     "calls": [turn("Look.", a_call("echo"), a_call("failing", "c2")), turn("Done.")],
     "unsafe calls": [turn(a_call("asking"), a_call("echo", "c2"), a_call("passing", "c3"))],
     "questions": [turn(a_call("gated"), a_call("deciding", "c2"), a_call("echo", "c3"))],
@@ -24,14 +24,14 @@ LAST_COMMIT = 3
 """The points of the commit that ends a run: a cancel that comes there is too late."""
 
 
-async def points_of(turns: Sequence[Turn], parallel: bool) -> int:
+async def points_of(turns: Sequence[ScriptedTurn], parallel: bool) -> int:
     """At how many points of its first execution something may happen to a run."""
     story = Story()
     await story.start(turns, here=True, parallel=parallel)
     return await story.execute()
 
 
-async def ended(turns: Sequence[Turn], parallel: bool, happening: Happening) -> Done:
+async def ended(turns: Sequence[ScriptedTurn], parallel: bool, happening: Happening) -> Done:
     """The end of a run after something has happened once."""
     story = Story()
     await story.start(turns, here=True, parallel=parallel)

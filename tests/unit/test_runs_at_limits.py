@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.agents import ToolExecution
-from app.domain.decisions import Action
+from app.domain.agents.specs import ToolExecution
 from app.domain.json_values import as_object
-from app.domain.limit_tickets import RAISE_BY
-from app.domain.limits import RAISED, USED, Limit
-from app.domain.runs import LIMIT_REACHED, Done, Waiting
-from app.domain.terminations import NaturalEnd, Stopped
-from app.domain.tickets import TicketKind
-from app.llm.scripted import Turn, turn
+from app.domain.runs.limits import RAISED, USED, Limit
+from app.domain.runs.runs import LIMIT_REACHED, Done, Waiting
+from app.domain.runs.terminations import NaturalEnd, Stopped
+from app.domain.tickets.decisions import Action
+from app.domain.tickets.limit_tickets import RAISE_BY
+from app.domain.tickets.tickets import TicketKind
+from app.llm.scripted.model import ScriptedTurn, turn
 from tests.support.plain_runs import PlainRun
 from tests.support.probes import Probe
 
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.anyio
 PROBE = Probe(effect="read")
 
 
-def looping() -> list[Turn]:
+def looping() -> list[ScriptedTurn]:
     """Two steps with a call each, and a last one."""
     return [turn("One.", PROBE.call("c1")), turn("Two.", PROBE.call("c2")), turn("Done.")]
 
 
 async def limited(
-    turns: list[Turn],
+    turns: list[ScriptedTurn],
     limits: dict[str, float],
     on_limit: str = "ask",
     *,

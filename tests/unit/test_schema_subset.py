@@ -8,7 +8,7 @@ import pytest
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json, JsonObject
 from app.tools.frontend import problem_of_parameters
-from app.tools.schema_subset import (
+from app.tools.schemas.subset import (
     MAX_DEPTH,
     MAX_PATTERN_CHARACTERS,
     MAX_SIZE,
@@ -16,7 +16,7 @@ from app.tools.schema_subset import (
     problem_of_size,
     subset_validator,
 )
-from app.tools.value_size import MAX_VALUES
+from app.tools.schemas.value_size import MAX_VALUES
 from tests.support.work import within_a_pause
 
 ORDER: JsonObject = {

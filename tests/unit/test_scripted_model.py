@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from app.domain.errors import InferenceFailed
-from app.domain.failures import FailureKind, failed
 from app.domain.ids import CallId
-from app.domain.messages import Message, ToolCall
-from app.domain.tool_calls import ToolDescriptor
-from app.llm.call_prompts import Round, rounds_of
-from app.llm.scripted import Call, Fail, Gate, Say, ScriptedModel, Think, in_order, turn
-from app.llm.scripts import demo, plain
-from app.runtime.ports import Finished, ModelChunk, ReasoningChunk, StopReason, TextChunk
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.threads.messages import Message, ToolCall
+from app.domain.tools.tool_calls import ToolDescriptor
+from app.llm.scripted.model import Call, Fail, Gate, Say, ScriptedModel, Think, in_order, turn
+from app.llm.scripted.prompts import Round, rounds_of
+from app.llm.scripted.scripts import demo, plain
+from app.runtime.ports import ModelChunk, ModelFinished, ReasoningChunk, StopReason, TextChunk
 from tests.support.transcripts import ADD, asking, assistant, hear, listen, result
 
 pytestmark = pytest.mark.anyio
@@ -129,4 +129,4 @@ async def test_only_what_the_user_said_last_counts() -> None:
     request = asking("CALL add {}", assistant("no"), "hello", tools=[ADD])
     heard = await hear(ScriptedModel("m", plain), request)
     assert heard.text.startswith("You said: hello")
-    assert isinstance(heard.chunks[-1], Finished)
+    assert isinstance(heard.chunks[-1], ModelFinished)

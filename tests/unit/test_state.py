@@ -6,22 +6,22 @@ import pytest
 
 from app.domain.errors import StateError
 from app.runtime.state import (
-    Batch,
     Change,
+    ChangeBatch,
     MergeConflict,
     MergeStrategy,
     StateKey,
     StateScope,
     StateStore,
-    UpdateRefused,
+    UpdateRejected,
     conflict_between,
-    merged,
+    merge_batches,
 )
 
 
 def _add(total: int, more: int) -> int:
     if more < 0:
-        raise UpdateRefused("only upwards")
+        raise UpdateRejected("only upwards")
     return total + more
 
 
@@ -41,8 +41,8 @@ def store(*keys: StateKey[Any, Any]) -> StateStore:
     return StateStore(keys or ALL)
 
 
-def batch(*changes: tuple[StateKey[Any, Any], Any], base: int | None = None) -> Batch:
-    return Batch([Change(key, update) for key, update in changes], base)
+def batch(*changes: tuple[StateKey[Any, Any], Any], base: int | None = None) -> ChangeBatch:
+    return ChangeBatch([Change(key, update) for key, update in changes], base)
 
 
 def test_revision_starts_0() -> None:
@@ -59,7 +59,7 @@ def test_a_commit_is_one_revision_however_much_it_changes() -> None:
 
 def test_empty_commit_no_op() -> None:
     state = store()
-    assert state.commit(Batch()).snapshot.revision == 0
+    assert state.commit(ChangeBatch()).snapshot.revision == 0
 
 
 def test_a_key_begins_with_its_default() -> None:
@@ -173,21 +173,23 @@ def test_what_can_not_be_read_is_an_error_and_changes_nothing() -> None:
         ([batch((NAME, "a"), (TOTAL, 1)), batch((TOTAL, 1), (NAME, "b"))], MergeConflict("name", 0, 1)),
     ],
 )  # fmt: skip
-def test_only_exclusive_keys_conflict(batches: list[Batch], conflict: MergeConflict | None) -> None:
+def test_only_exclusive_keys_conflict(
+    batches: list[ChangeBatch], conflict: MergeConflict | None
+) -> None:
     assert conflict_between(batches) == conflict
 
 
 def test_merging_keeps_the_left_changes_first() -> None:
-    both = merged(batch((TOTAL, 1), base=3), batch((TOTAL, 2), (NAME, "b")))
+    both = merge_batches(batch((TOTAL, 1), base=3), batch((TOTAL, 2), (NAME, "b")))
     assert [change.update for change in both.changes] == [1, 2, "b"]
     assert both.base_revision == 3
 
 
 def test_batches_of_different_revisions_do_not_merge() -> None:
     with pytest.raises(StateError, match="different revisions"):
-        merged(batch((TOTAL, 1), base=1), batch((TOTAL, 1), base=2))
+        merge_batches(batch((TOTAL, 1), base=1), batch((TOTAL, 1), base=2))
 
 
 def test_batches_with_a_common_exclusive_key_do_not_merge() -> None:
     with pytest.raises(StateError, match="'name'"):
-        merged(batch((NAME, "a")), batch((NAME, "b")))
+        merge_batches(batch((NAME, "a")), batch((NAME, "b")))

@@ -6,13 +6,13 @@ from enum import StrEnum
 import pytest
 from sqlalchemy import CheckConstraint, Table
 
-from app.domain.decisions import Action
-from app.domain.inputs import INPUT_TRANSITIONS, InputStatus
-from app.domain.messages import Role, Visibility
-from app.domain.runs import RUN_TRANSITIONS, RunStatus, WaitingReason
-from app.domain.tasks import TASK_TRANSITIONS, TaskStatus
-from app.domain.tickets import TICKET_TRANSITIONS, TicketKind, TicketStatus
-from app.domain.tool_calls import CALL_TRANSITIONS, CallStatus, Effect, ResumeMode
+from app.domain.children.background_tasks import TASK_TRANSITIONS, TaskStatus
+from app.domain.runs.runs import RUN_TRANSITIONS, RunStatus, WaitingReason
+from app.domain.threads.inputs import INPUT_TRANSITIONS, InputStatus
+from app.domain.threads.messages import Role, Visibility
+from app.domain.tickets.decisions import Action
+from app.domain.tickets.tickets import TICKET_TRANSITIONS, TicketKind, TicketStatus
+from app.domain.tools.tool_calls import CALL_TRANSITIONS, CallStatus, Effect, ResumeMode
 from app.storage import tables
 
 CREATED, RUNNING, WAITING, DONE = RunStatus

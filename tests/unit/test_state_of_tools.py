@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from app.domain.agents import ToolExecution
+from app.domain.agents.specs import ToolExecution
 from app.domain.json_values import JsonObject
-from app.domain.messages import Role
-from app.domain.runs import Done
-from app.domain.terminations import NaturalEnd
-from app.llm.scripted import Call, turn
+from app.domain.runs.runs import Done
+from app.domain.runs.terminations import NaturalEnd
+from app.domain.threads.messages import Role
+from app.llm.scripted.model import Call, turn
 from app.runtime.plugins import Phase, Plugin
 from app.runtime.ports import ToolContext
-from app.runtime.state import MergeStrategy, StateKey, UpdateRefused
-from app.tools.functions import tool
+from app.runtime.state import MergeStrategy, StateKey, UpdateRejected
+from app.tools.functions.decorator import tool
 from tests.support.hooks import watching
 from tests.support.plain_runs import PlainRun, until
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 def _no_bad_words(_: Any, update: Any) -> Any:
     if update == "bad":
-        raise UpdateRefused("no bad words")
+        raise UpdateRejected("no bad words")
     if update == "broken":
         raise ValueError("the reducer broke")
     return update
@@ -177,7 +177,7 @@ async def test_what_a_call_changed_before_its_worker_was_lost_counts_once(with_h
 
         async def committed(checkpoint: Any) -> Any:
             answer = await commit(checkpoint)
-            done = [one for one in run.house.calls.values() if one[0].untold is not None]
+            done = [one for one in run.house.calls.values() if one[0].unreported is not None]
             if len(done) == 2:
                 kept.set()
             return answer

@@ -3,9 +3,9 @@
 import pytest
 
 from app.domain.ids import MessageId
-from app.domain.messages import LoggedMessage, Message, MessageRange, Role, Text, Visibility
-from app.runtime.provider_view import provider_view
-from app.runtime.summaries import summary_message
+from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role, Text, Visibility
+from app.runtime.history.model_view import model_view
+from app.runtime.history.summaries import summary_message
 from tests.support.logs import call, log_of, message
 
 
@@ -22,7 +22,7 @@ def summary(id: str, from_seq: int, to_seq: int) -> Message:
 
 
 def shown(*messages: Message) -> list[str]:
-    return [m.id for m in provider_view(log_of(*messages))]
+    return [m.id for m in model_view(log_of(*messages))]
 
 
 def test_a_summary_takes_the_place_of_what_it_stands_for() -> None:
@@ -31,7 +31,7 @@ def test_a_summary_takes_the_place_of_what_it_stands_for() -> None:
 
 
 def test_models_read_it_between_tags() -> None:
-    [first, *_] = provider_view(log_of(user("1"), said("2"), summary("3", 1, 2), user("4")))
+    [first, *_] = model_view(log_of(user("1"), said("2"), summary("3", 1, 2), user("4")))
     assert first.role is Role.SYSTEM
     assert first.text == "<conversation-summary>\ntext of 3\n</conversation-summary>"
 
@@ -93,12 +93,12 @@ def test_only_our_own_internal_messages_are_summaries() -> None:
 def test_places_count_by_seq_not_by_position() -> None:
     log = log_of(user("11"), said("12"), user("13"), first=11)
     log.append(LoggedMessage(14, summary("14", 11, 12)))
-    assert [m.id for m in provider_view(log)] == ["14", "13"]
+    assert [m.id for m in model_view(log)] == ["14", "13"]
 
 
 def test_the_log_is_not_touched() -> None:
     log = log_of(user("1"), said("2"), summary("3", 1, 2))
     before = list(log)
-    provider_view(log)
+    model_view(log)
     assert log == before
     assert log[2].message.content != (Text("text of 3"),)

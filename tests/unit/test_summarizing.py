@@ -6,25 +6,25 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app.domain.errors import InferenceFailed
-from app.domain.messages import Message, MessageRange, Role
-from app.domain.runs import Usage
-from app.runtime.compaction_plan import LEAST_GAIN, Plan
+from app.domain.runs.runs import Usage
+from app.domain.threads.messages import Message, MessageRange, Role
+from app.runtime.compaction.summarize import SummaryReply, summarize
+from app.runtime.history.compaction_plan import MIN_SAVED_TOKENS, CompactionPlan
 from app.runtime.ports import (
-    Finished,
     ModelChunk,
+    ModelFinished,
     ModelRequest,
     ReasoningChunk,
     StopReason,
     TextChunk,
     TokenUsage,
 )
-from app.runtime.summarizing import Answered, summarize
 from tests.support.logs import call, message
 
 pytestmark = pytest.mark.anyio
 
-WORTH_IT = 10 * LEAST_GAIN
-ENDED = Finished(StopReason.END_TURN, TokenUsage(prompt_tokens=30, completion_tokens=4))
+WORTH_IT = 10 * MIN_SAVED_TOKENS
+ENDED = ModelFinished(StopReason.END_TURN, TokenUsage(prompt_tokens=30, completion_tokens=4))
 
 
 class Summarizer:
@@ -49,16 +49,16 @@ class Summarizer:
         yield pieces()
 
 
-def plan_of(*messages: Message, tokens: int = WORTH_IT) -> Plan:
-    return Plan(of=MessageRange(1, 2), messages=messages, tokens=tokens)
+def plan_of(*messages: Message, tokens: int = WORTH_IT) -> CompactionPlan:
+    return CompactionPlan(of=MessageRange(1, 2), messages=messages, tokens=tokens)
 
 
-async def answered(*chunks: ModelChunk, tokens: int = WORTH_IT) -> Answered:
+async def answered(*chunks: ModelChunk, tokens: int = WORTH_IT) -> SummaryReply:
     plan = plan_of(message("u", Role.USER, "go"), tokens=tokens)
     return await summarize(Summarizer(*chunks), plan, 100)
 
 
-async def read_by_the_model(plan: Plan, longest: int = 100) -> ModelRequest:
+async def read_by_the_model(plan: CompactionPlan, longest: int = 100) -> ModelRequest:
     model = Summarizer(ENDED)
     await summarize(model, plan, longest)
     return model.request
@@ -66,7 +66,7 @@ async def read_by_the_model(plan: Plan, longest: int = 100) -> ModelRequest:
 
 async def test_a_summary_is_the_whole_text_without_space_around_it() -> None:
     found = await answered(TextChunk("  It "), ReasoningChunk("hm"), TextChunk("is so.\n"), ENDED)
-    assert found == Answered("It is so.", Usage(30, 4))
+    assert found == SummaryReply("It is so.", Usage(30, 4))
 
 
 async def test_a_summary_holds_only_characters_that_can_be_stored() -> None:
@@ -75,20 +75,20 @@ async def test_a_summary_holds_only_characters_that_can_be_stored() -> None:
 
 @pytest.mark.parametrize("reason", list(StopReason))
 async def test_only_a_summary_that_ended_by_itself_is_whole(reason: StopReason) -> None:
-    found = await answered(TextChunk("So."), Finished(reason, None))
+    found = await answered(TextChunk("So."), ModelFinished(reason, None))
     is_whole = reason in (StopReason.END_TURN, StopReason.STOP_SEQUENCE)
-    assert found == Answered("So." if is_whole else None, Usage())
+    assert found == SummaryReply("So." if is_whole else None, Usage())
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
 async def test_an_empty_summary_is_none(text: str) -> None:
-    assert await answered(TextChunk(text), ENDED) == Answered(None, Usage(30, 4))
+    assert await answered(TextChunk(text), ENDED) == SummaryReply(None, Usage(30, 4))
 
 
 @pytest.mark.parametrize("spare, is_used", [(0, True), (-1, False), (1, True)])
 async def test_a_summary_must_save_enough(spare: int, is_used: bool) -> None:
     text = "x" * 4000
-    found = await answered(TextChunk(text), ENDED, tokens=1000 + LEAST_GAIN + spare)
+    found = await answered(TextChunk(text), ENDED, tokens=1000 + MIN_SAVED_TOKENS + spare)
     assert (found.text == text) is is_used
 
 
@@ -105,7 +105,7 @@ async def test_a_summary_must_save_enough(spare: int, is_used: bool) -> None:
 async def test_a_summary_costs_what_its_model_reports(
     usage: TokenUsage | None, counted: Usage
 ) -> None:
-    found = await answered(TextChunk("So."), Finished(StopReason.END_TURN, usage))
+    found = await answered(TextChunk("So."), ModelFinished(StopReason.END_TURN, usage))
     assert found.usage == counted
 
 
@@ -153,7 +153,11 @@ async def test_a_long_message_is_cut_and_says_how_much_is_missing(length: int, s
 
 @pytest.mark.parametrize(
     "tokens, words",
-    [(LEAST_GAIN + 200, 100), (LEAST_GAIN + 2000, 1000), (LEAST_GAIN + 9000, 1000)],
+    [
+        (MIN_SAVED_TOKENS + 200, 100),
+        (MIN_SAVED_TOKENS + 2000, 1000),
+        (MIN_SAVED_TOKENS + 9000, 1000),
+    ],
 )
 async def test_a_model_is_asked_for_no_more_words_than_save_enough(tokens: int, words: int) -> None:
     request = await read_by_the_model(plan_of(message("u", Role.USER, "go"), tokens=tokens))

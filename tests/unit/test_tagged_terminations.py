@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.tagged_terminations import from_done_reason, from_tagged, tagged
-from app.domain.terminations import (
+from app.domain.runs.tagged_terminations import from_done_reason, from_tagged, tagged
+from app.domain.runs.terminations import (
     BehaviorRequested,
     Blocked,
     Cancelled,

@@ -5,21 +5,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.ids import AgentId, AgentVersion, CallId, MessageId, RunId, TaskId, ThreadId
-from app.domain.json_values import Json
-from app.domain.messages import Role, Visibility
-from app.domain.tasks import (
+from app.domain.children.background_tasks import (
     Task,
     TaskOutcome,
     TaskStatus,
     event_message,
-    failed,
     outcome_of,
     outcome_of_report,
     outcome_unknown,
     started_result,
+    task_failed,
 )
-from app.domain.tool_calls import Effect, SuspensionRequest, ToolResult
+from app.domain.ids import AgentId, AgentVersion, CallId, MessageId, RunId, TaskId, ThreadId
+from app.domain.json_values import Json
+from app.domain.threads.messages import Role, Visibility
+from app.domain.tools.tool_calls import Effect, SuspensionRequest, ToolResult
 
 AT = datetime(2026, 11, 18, tzinfo=UTC)
 
@@ -90,7 +90,7 @@ def test_a_result_cant_pretend_to_be_another_event() -> None:
 
 def test_a_result_decides_how_its_task_ends() -> None:
     assert outcome_of(ToolResult.success("slow", 3)) == TaskOutcome(TaskStatus.COMPLETED, 3)
-    assert outcome_of(ToolResult.error("slow", "no paper")) == failed("no paper")
+    assert outcome_of(ToolResult.error("slow", "no paper")) == task_failed("no paper")
 
 
 def test_a_task_has_nobody_to_ask() -> None:
@@ -120,5 +120,5 @@ def test_the_report_of_a_child_ends_its_task() -> None:
     cancelled = {"run_id": "r", "status": "cancelled", "succeeded": False}
     assert outcome_of_report("ask", cancelled) == TaskOutcome(TaskStatus.CANCELLED)
     broken = {"run_id": "r", "status": "failed: no", "succeeded": False}
-    assert outcome_of_report("ask", broken) == failed("The agent's run has failed: no")
-    assert outcome_of_report("ask", None) == failed("The agent's run has failed")
+    assert outcome_of_report("ask", broken) == task_failed("The agent's run has failed: no")
+    assert outcome_of_report("ask", None) == task_failed("The agent's run has failed")

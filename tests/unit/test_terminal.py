@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.cli.questions import approving, ask
-from app.cli.screen import Screen, visible
-from app.cli.tailing import line
+from app.cli.client.output import Output, visible
+from app.cli.client.tail import line
+from app.cli.client.ticket_prompt import approving, ask
 
 APPROVAL: dict[str, Any] = {
     "id": "t1",
@@ -26,7 +26,7 @@ UNKNOWN = APPROVAL | {
 
 def answered(monkeypatch: pytest.MonkeyPatch, ticket: dict[str, Any], typed: str) -> Any:
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-    return ask(ticket, Screen())
+    return ask(ticket, Output())
 
 
 def test_nothing_that_a_model_says_steers_the_terminal() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.terminations import (
+from app.domain.runs.terminations import (
     BehaviorRequested,
     Blocked,
     Cancelled,

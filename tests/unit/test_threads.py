@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.ids import RunId, ThreadId
-from app.domain.threads import Thread
+from app.domain.threads.threads import Thread
 from tests.support.records import AT
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.ticket_terms import (
+from app.domain.tickets.terms import (
     ApproverRule,
     OnExpiry,
     TicketTerms,

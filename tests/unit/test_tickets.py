@@ -5,19 +5,19 @@ from datetime import timedelta
 import pytest
 
 from app.domain.ids import CallId
-from app.domain.ticket_terms import ApproverRule, OnExpiry, TicketTerms
-from app.domain.tickets import (
+from app.domain.tickets.terms import ApproverRule, OnExpiry, TicketTerms
+from app.domain.tickets.tickets import (
     Ticket,
     TicketKind,
     TicketStatus,
-    can_go_on,
+    can_resume,
     free_name,
     suspension_to_json,
     ticket_as_opened,
     ticket_name,
     ticket_to_json,
 )
-from app.domain.tool_calls import SuspensionRequest
+from app.domain.tools.tool_calls import SuspensionRequest
 from tests.support.records import AT, a_ticket
 
 OPEN = a_ticket()
@@ -57,7 +57,7 @@ def test_a_ticket_is_unsettled_until_its_answer_is_applied(status: TicketStatus)
 def test_a_run_goes_on_with_an_answer_and_no_open_question_about_a_limit(
     tickets: list[Ticket], goes_on: bool
 ) -> None:
-    assert can_go_on(tickets) is goes_on
+    assert can_resume(tickets) is goes_on
 
 
 def test_a_name_that_is_taken_gets_a_number() -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from app.domain.times import Period, wire_time
+from app.domain.timestamps import Period, format_timestamp
 
 NOON = datetime(2030, 1, 2, 12, tzinfo=UTC)
 TICK = timedelta(microseconds=1)
@@ -39,6 +39,6 @@ def test_periods_side_by_side_share_no_moment() -> None:
 
 
 def test_a_moment_is_written_in_utc_with_milliseconds() -> None:
-    assert wire_time(NOON) == "2030-01-02T12:00:00.000Z"
+    assert format_timestamp(NOON) == "2030-01-02T12:00:00.000Z"
     elsewhere = NOON.astimezone(timezone(timedelta(hours=5, minutes=30)))
-    assert wire_time(elsewhere + timedelta(microseconds=1999)) == "2030-01-02T12:00:00.001Z"
+    assert format_timestamp(elsewhere + timedelta(microseconds=1999)) == "2030-01-02T12:00:00.001Z"

@@ -4,10 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.messages import Media, Message, MessageRange, Role, Summary, Text, UrlSource
-from app.domain.tool_calls import ToolDescriptor
-from app.runtime.long_results import LONG, MOST_CHARACTERS, MOST_LINES, shortened
-from app.runtime.token_estimates import PER_MESSAGE, PER_OTHER_BLOCK, of_message, of_text, of_tools
+from app.domain.threads.messages import Media, Message, MessageRange, Role, Summary, Text, UrlSource
+from app.domain.tools.tool_calls import ToolDescriptor
+from app.runtime.history.token_estimates import (
+    PER_MESSAGE,
+    PER_OTHER_BLOCK,
+    of_message,
+    of_text,
+    of_tools,
+)
+from app.runtime.history.truncation import (
+    MAX_CHARACTERS,
+    MAX_LINES,
+    TRUNCATE_OVER_CHARACTERS,
+    truncated,
+)
 from tests.support.logs import call, message
 
 IMAGE = Media("image", UrlSource("https://files.test/cat.png"))
@@ -39,24 +50,24 @@ def result(text: str) -> Message:
 
 
 def test_a_result_is_shortened_when_it_is_long() -> None:
-    limit = 4 * (LONG - PER_MESSAGE) + 3
-    assert shortened(result("x" * limit)) == result("x" * limit)
-    cut = shortened(result("x" * (limit + 1))).text
-    left_out = limit + 1 - MOST_CHARACTERS
+    limit = 4 * (TRUNCATE_OVER_CHARACTERS - PER_MESSAGE) + 3
+    assert truncated(result("x" * limit)) == result("x" * limit)
+    cut = truncated(result("x" * (limit + 1))).text
+    left_out = limit + 1 - MAX_CHARACTERS
     note = f"\n[{left_out} of {limit + 1} characters are left out here]"
-    assert cut == "x" * MOST_CHARACTERS + note
+    assert cut == "x" * MAX_CHARACTERS + note
     told = message("m", Role.USER, "x" * (limit + 1))
-    assert shortened(told) is told
+    assert truncated(told) is told
 
 
 def test_of_many_lines_the_first_are_kept() -> None:
     lines = "x\n" * 10_000
-    kept = "x\n" * MOST_LINES
-    assert shortened(result(lines)).text.startswith(f"{kept}\n[{20_000 - len(kept)} of 20000 ")
+    kept = "x\n" * MAX_LINES
+    assert truncated(result(lines)).text.startswith(f"{kept}\n[{20_000 - len(kept)} of 20000 ")
 
 
 def test_media_of_a_long_result_stays() -> None:
     long = replace(result(""), content=(Text("x" * 9000), IMAGE))
-    assert shortened(long).content[1:] == (IMAGE,)
+    assert truncated(long).content[1:] == (IMAGE,)
     many = replace(result(""), content=(IMAGE,) * 100)
-    assert shortened(many) is many
+    assert truncated(many) is many

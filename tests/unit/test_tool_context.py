@@ -5,12 +5,17 @@ from typing import Any
 import pytest
 
 from app.domain.errors import StateError
-from app.domain.event_sizes import LARGEST_DELTA
-from app.domain.events import ActivityDelta, ActivitySnapshot, AgentEvent, ToolCallStreamDelta
+from app.domain.events.event_sizes import MAX_DELTA_BYTES
+from app.domain.events.run_events import (
+    ActivityDelta,
+    ActivitySnapshot,
+    AgentEvent,
+    ToolCallStreamDelta,
+)
 from app.domain.ids import CallId, RunId, ThreadId
-from app.domain.tool_calls import SuspensionRequest
+from app.domain.tools.tool_calls import SuspensionRequest
 from app.runtime.ports import ToolContext
-from app.runtime.state import Change, Snapshot, StateKey
+from app.runtime.state import Change, StateKey, StateView
 
 
 def context(said: list[AgentEvent], **more: Any) -> ToolContext:
@@ -20,7 +25,7 @@ def context(said: list[AgentEvent], **more: Any) -> ToolContext:
         call_id=CallId("call"),
         tool_name="fetch",
         idempotency_key="run:1:call",
-        say=said.append,
+        emit=said.append,
         **more,
     )
 
@@ -34,9 +39,9 @@ def test_streamed_output_names_its_call() -> None:
 
 def test_output_of_any_length_comes_in_pieces_that_a_client_can_hold() -> None:
     said: list[AgentEvent] = []
-    context(said).stream_output("x" * (LARGEST_DELTA + 1))
+    context(said).stream_output("x" * (MAX_DELTA_BYTES + 1))
     assert [len(event.delta) for event in said if isinstance(event, ToolCallStreamDelta)] == [
-        LARGEST_DELTA,
+        MAX_DELTA_BYTES,
         1,
     ]
 
@@ -73,7 +78,7 @@ def test_what_changed_of_an_activity_is_a_list_of_operations(patch: Any) -> None
 def test_state_is_what_it_was_when_the_call_began() -> None:
     key: StateKey[int, int] = StateKey("count", lambda: 7)
     changes: list[Change] = []
-    ours = context([], snapshot=Snapshot(3, {"count": 5}), change=changes.append)
+    ours = context([], snapshot=StateView(3, {"count": 5}), change=changes.append)
     ours.update(key, 6)
     assert ours.state(key) == 5
     assert context([]).state(key) == 7

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.tools.docstrings import read_docstring
+from app.tools.functions.docstring import read_docstring
 
 
 def google(a: int, b: int) -> None:

@@ -1,14 +1,14 @@
 """Which tools a model is offered: restrictions add up, hiding wins, order is by name."""
 
-from app.domain.tool_calls import ToolDescriptor
+from app.domain.tools.tool_calls import ToolDescriptor
+from app.runtime.inference.offered_tools import offered_tools
 from app.runtime.plugins import HideTools, OnlyTools, Request
-from app.runtime.tool_filter import offered
 
 TOOLS = [ToolDescriptor(name=name, description="", parameters={}) for name in "cab"]
 
 
 def names(*asked: Request) -> list[str]:
-    return [tool.name for tool in offered(TOOLS, asked)]
+    return [tool.name for tool in offered_tools(TOOLS, asked)]
 
 
 def only(*names: str) -> OnlyTools:

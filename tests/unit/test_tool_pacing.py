@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.domain.events import AgentEvent, ToolCallStreamDelta
-from app.tools.pacing import SHARE, ThreadVoice, paced
+from app.domain.events.run_events import AgentEvent, ToolCallStreamDelta
+from app.tools.functions.output_pacing import OUTPUT_TIME_SHARE, ThreadEmitter, paced
 
 pytestmark = pytest.mark.anyio
 
@@ -95,11 +95,11 @@ async def test_work_that_waits_for_room_can_be_cancelled_and_cleans_up() -> None
 async def showing(room: Room, over: threading.Event) -> AsyncIterator[list[AgentEvent]]:
     """A thread that shows four shares, piece by piece."""
     said: list[AgentEvent] = []
-    voice = ThreadVoice(said.append, room.wait, over, asyncio.get_running_loop())
+    voice = ThreadEmitter(said.append, room.wait, over, asyncio.get_running_loop())
 
     def show() -> None:
         for _ in range(8):
-            voice.say(ToolCallStreamDelta("call", "tool", "x" * (SHARE // 2 + 1)))
+            voice.emit(ToolCallStreamDelta("call", "tool", "x" * (OUTPUT_TIME_SHARE // 2 + 1)))
 
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         tasks.create_task(asyncio.to_thread(show))

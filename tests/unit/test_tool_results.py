@@ -6,16 +6,16 @@ import pytest
 
 from app.domain.ids import CallId, MessageId, RunId
 from app.domain.json_values import Json, JsonObject
-from app.domain.messages import Role, ToolCall
-from app.domain.tool_calls import (
+from app.domain.threads.messages import Role, ToolCall
+from app.domain.tools.tool_calls import (
     CallState,
     CallStatus,
     Effect,
-    KeptOutcome,
     ResultStatus,
     SuspensionRequest,
     ToolDescriptor,
     ToolResult,
+    UnreportedOutcome,
     idempotency_key,
     result_of_response,
 )
@@ -139,12 +139,12 @@ def test_an_edit_takes_the_place_of_the_models_arguments(
 def test_a_call_is_answered_when_it_is_over_and_its_result_is_in_the_log() -> None:
     done = {"status": CallStatus.SUCCEEDED}
     assert a_state(**done).is_answered
-    assert a_state(**done, kept=KeptOutcome(None)).is_answered
-    assert not a_state(**done, kept=KeptOutcome(OK)).is_answered
-    assert not a_state(kept=KeptOutcome(OK)).is_answered
+    assert a_state(**done, unreported_outcome=UnreportedOutcome(None)).is_answered
+    assert not a_state(**done, unreported_outcome=UnreportedOutcome(OK)).is_answered
+    assert not a_state(unreported_outcome=UnreportedOutcome(OK)).is_answered
     assert not a_state().is_answered
-    assert a_state(kept=KeptOutcome(OK)).untold == OK
-    assert a_state().untold is None
+    assert a_state(unreported_outcome=UnreportedOutcome(OK)).unreported == OK
+    assert a_state().unreported is None
 
 
 def test_the_key_of_a_call_names_run_step_and_call() -> None:

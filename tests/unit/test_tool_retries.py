@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from app.domain.ids import CallId, RunId
-from app.domain.runs import Done, Lineage
-from app.domain.terminations import NaturalEnd
-from app.domain.tool_calls import Effect, ResultStatus, ToolDescriptor, ToolResult
-from app.llm.scripted import Call, turn
-from app.runtime import tool_execution
+from app.domain.runs.runs import Done, Lineage
+from app.domain.runs.terminations import NaturalEnd
+from app.domain.tools.tool_calls import Effect, ResultStatus, ToolDescriptor, ToolResult
+from app.llm.scripted.model import Call, turn
 from app.runtime.ports import ToolContext
+from app.runtime.tool_calls import execute
 from tests.support.plain_runs import PlainRun
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def at_once(seconds: float) -> None:
         made.append(seconds)
 
-    monkeypatch.setattr(tool_execution, "pause", at_once)
+    monkeypatch.setattr(execute, "sleep", at_once)
     return made
 
 
@@ -92,7 +92,7 @@ async def test_a_call_is_tried_again_as_often_as_its_tool_allows(
 
 async def test_pauses_between_tries_double_up_to_the_longest(pauses: list[float]) -> None:
     await status_of(Failing(9, retries=7, effect=Effect.READ))
-    first, longest = tool_execution.FIRST_PAUSE, tool_execution.LONGEST_PAUSE
+    first, longest = execute.FIRST_PAUSE_SECONDS, execute.MAX_PAUSE_SECONDS
     assert pauses == [min(first * 2**number, longest) for number in range(7)]
     assert pauses[-1] == longest
 

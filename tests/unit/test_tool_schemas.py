@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json, JsonObject
-from app.tools.bounds import MAX_COMPLAINT_CHARACTERS
-from app.tools.schemas import build_validator
+from app.tools.result_limits import MAX_COMPLAINT_CHARACTERS
+from app.tools.schemas.validate import build_validator
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

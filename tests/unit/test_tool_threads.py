@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from app.tools.threads import ToolThreads
+from app.tools.functions.thread_pool import ToolThreads
 
 pytestmark = pytest.mark.anyio
 

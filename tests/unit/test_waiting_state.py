@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.decisions import Action
 from app.domain.ids import AgentId, CallId, RunId, ThreadId, TicketKey
 from app.domain.json_values import JsonObject
-from app.domain.messages import ToolCall
-from app.domain.runs import WaitingReason, waiting_reason
-from app.domain.tickets import (
+from app.domain.runs.runs import WaitingReason, waiting_reason
+from app.domain.threads.messages import ToolCall
+from app.domain.tickets.decisions import Action
+from app.domain.tickets.tickets import (
     Ticket,
     TicketKind,
     allowed_actions,
@@ -18,7 +18,7 @@ from app.domain.tickets import (
     ticket_name,
     waiting_to_json,
 )
-from app.domain.tool_calls import CallState, CallStatus, Effect, ResumeMode, SuspensionRequest
+from app.domain.tools.tool_calls import CallState, CallStatus, Effect, ResumeMode, SuspensionRequest
 
 AT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -1,1 +1,1 @@
-"""The shapes of requests and answers, as pydantic models; what isn't known in a request is refused."""
+"""Request and response bodies as pydantic models. Unknown fields of a request are refused."""

@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from app.api.schemas.common import Answer, Time
+from app.api.schemas.common import ResponseModel, Time
 from app.api.schemas.tickets import TicketOut, ticket_out
-from app.control.audit import Case, Outcome
-from app.domain.decisions import Attempt
-from app.domain.tickets import TicketStatus
-from app.domain.times import Period, wire_time
+from app.domain.tickets.decisions import StoredAttempt
+from app.domain.tickets.tickets import TicketStatus
+from app.domain.timestamps import Period, format_timestamp
+from app.queries.audit import AuditCase, AuditOutcome
 
 
-class AttemptOut(Answer):
+class AttemptOut(ResponseModel):
     """An answer that somebody gave, and what became of it."""
 
     decision_id: str
@@ -27,7 +27,7 @@ class AttemptOut(Answer):
     decided_at: Time
 
 
-class OutcomeOut(Answer):
+class OutcomeOut(ResponseModel):
     """What became of the call once its ticket was settled."""
 
     status: str = Field(
@@ -40,7 +40,7 @@ class OutcomeOut(Answer):
     result: Any
 
 
-class CaseOut(Answer):
+class AuditCaseOut(ResponseModel):
     """One call that was held back: the question, all answers, and what came of it."""
 
     blocked: TicketOut
@@ -48,20 +48,20 @@ class CaseOut(Answer):
     executed: OutcomeOut | None
 
 
-class AuditOut(Answer):
+class AuditOut(ResponseModel):
     run_id: str
-    cases: list[CaseOut] = Field(description="Oldest first.")
+    cases: list[AuditCaseOut] = Field(description="Oldest first.")
 
 
-def case_out(case: Case) -> CaseOut:
-    return CaseOut(
+def case_out(case: AuditCase) -> AuditCaseOut:
+    return AuditCaseOut(
         blocked=ticket_out(case.ticket),
         decisions=[_attempt_out(attempt) for attempt in case.attempts],
         executed=None if case.outcome is None else _outcome_out(case.outcome),
     )
 
 
-def _attempt_out(attempt: Attempt) -> AttemptOut:
+def _attempt_out(attempt: StoredAttempt) -> AttemptOut:
     decision = attempt.decision
     return AttemptOut(
         decision_id=decision.decision_id,
@@ -75,7 +75,7 @@ def _attempt_out(attempt: Attempt) -> AttemptOut:
     )
 
 
-def _outcome_out(outcome: Outcome) -> OutcomeOut:
+def _outcome_out(outcome: AuditOutcome) -> OutcomeOut:
     return OutcomeOut(
         status=outcome.status,
         at=outcome.at,
@@ -85,21 +85,21 @@ def _outcome_out(outcome: Outcome) -> OutcomeOut:
     )
 
 
-def lines_of(case: Case, period: Period) -> Iterator[dict[str, Any]]:
+def lines_of(case: AuditCase, period: Period) -> Iterator[dict[str, Any]]:
     """What of a case has happened in a period, each as a record of its own that names its ticket."""
     ticket = case.ticket
     links = {
-        "ticket": ticket.key,
+        "ticket": ticket.id,
         "run_id": ticket.run_id,
         "thread_id": ticket.thread_id,
         "tool_call_id": ticket.call_id,
     }
     for record, at, fields in _records(case):
         if period.contains(at):
-            yield {"record": record, "at": wire_time(at), **links, **fields}
+            yield {"record": record, "at": format_timestamp(at), **links, **fields}
 
 
-def _records(case: Case) -> Iterator[tuple[str, datetime, dict[str, Any]]]:
+def _records(case: AuditCase) -> Iterator[tuple[str, datetime, dict[str, Any]]]:
     ticket = case.ticket
     shown = ticket_out(ticket).model_dump(mode="json")
     question = ("agent_id", "ticket_id", "kind", "tool_name", "arguments", "args_digest", "message")

@@ -21,12 +21,12 @@ from pydantic import (
 from app.domain.ids import canonical_uuid
 from app.domain.json_values import is_unicode
 from app.domain.slices import Slice
-from app.domain.times import wire_time
+from app.domain.timestamps import format_timestamp
 
 T = TypeVar("T")
 Row = TypeVar("Row")
 
-MOST_LEVELS = 50
+MAX_DEPTH = 50
 
 MAX_FIELDS = 100
 """More than any request has, by all names of its fields."""
@@ -35,7 +35,7 @@ MAX_TIME_LENGTH = 100
 _NUMBER = re.compile(r"\s*[+-]?[\d_]*(\.[\d_]*)?(e[+-]?\d+)?\s*", re.IGNORECASE)
 
 
-class Request(BaseModel):
+class RequestModel(BaseModel):
     """A typo in a field's name must not silently mean the default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -53,7 +53,7 @@ def _names_of(request: type[BaseModel]) -> str:
     return ", ".join(request.model_fields)
 
 
-class Answer(BaseModel):
+class ResponseModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
@@ -66,13 +66,13 @@ def _uuid(value: str) -> str:
 
 def _storable(value: Any) -> Any:
     """Refuses text and numbers that no database keeps, wherever they stand, and endless nesting."""
-    _look(value, 0)
+    _check_depth(value, 0)
     return value
 
 
-def _look(value: Any, level: int) -> None:
-    if level > MOST_LEVELS:
-        raise ValueError(f"is nested deeper than {MOST_LEVELS} levels")
+def _check_depth(value: Any, level: int) -> None:
+    if level > MAX_DEPTH:
+        raise ValueError(f"is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
         if "\0" in value:
             raise ValueError("contains the character U+0000, which can't be stored; remove it")
@@ -83,11 +83,11 @@ def _look(value: Any, level: int) -> None:
             raise ValueError("contains a number that JSON doesn't have: NaN, or an endless one")
     elif isinstance(value, dict):
         for key, item in value.items():
-            _look(key, level + 1)
-            _look(item, level + 1)
+            _check_depth(key, level + 1)
+            _check_depth(item, level + 1)
     elif isinstance(value, list):
         for item in value:
-            _look(item, level + 1)
+            _check_depth(item, level + 1)
 
 
 def _written_out(value: Any) -> Any:
@@ -119,10 +119,10 @@ Instant = Annotated[
 ListCursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of a page.")]
 ListLimit = Annotated[int, Query(ge=1, le=200, description="Of a page.")]
 Seq = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Time = Annotated[datetime, PlainSerializer(wire_time, return_type=str)]
+Time = Annotated[datetime, PlainSerializer(format_timestamp, return_type=str)]
 
 
-class Page(Answer, Generic[T]):
+class Page(ResponseModel, Generic[T]):
     """A part of a list. Ask for the next with `?cursor=`, as long as `has_more`. It ends before `limit` where
     its items are large."""
 
@@ -145,7 +145,7 @@ class Page(Answer, Generic[T]):
         )
 
 
-class Problem(Answer):
+class Problem(ResponseModel):
     """Every error: `code` is for programs and stays; `detail` says what to do."""
 
     type: str

@@ -6,12 +6,12 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import AliasChoices, Field, model_validator
 from pydantic.config import JsonDict
 
-from app.api.schemas.common import Answer, Request, Str, Time, Uuid
-from app.api.schemas.limits import Limited
+from app.api.schemas.common import RequestModel, ResponseModel, Str, Time, Uuid
+from app.api.schemas.limits import LimitedRequest
 from app.api.schemas.messages import NewMessage
-from app.control.inputs import Accepted, InputMode
-from app.domain.inputs import Input
-from app.domain.messages import message_to_json
+from app.commands.inputs.send import AcceptedInput, InputMode
+from app.domain.threads.inputs import Input
+from app.domain.threads.messages import message_to_json
 
 _EXAMPLE: JsonDict = {
     "messages": [{"role": "user", "content": "Leave the newest one, please"}],
@@ -19,7 +19,7 @@ _EXAMPLE: JsonDict = {
 }
 
 
-class _Messages(Limited):
+class _Messages(LimitedRequest):
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
     _starts_none: ClassVar = frozenset({InputMode.RESUME_OPEN_RUN})
 
@@ -63,7 +63,7 @@ class ThreadMessagesIn(_Messages):
     )
 
 
-class InputsAcceptedOut(Answer):
+class InputsAcceptedOut(ResponseModel):
     """The run that reads the messages; `input_ids` are in their order."""
 
     input_ids: list[str]
@@ -74,7 +74,7 @@ class InputsAcceptedOut(Answer):
     )
 
 
-def accepted_out(accepted: Accepted) -> InputsAcceptedOut:
+def accepted_out(accepted: AcceptedInput) -> InputsAcceptedOut:
     return InputsAcceptedOut(
         input_ids=list(accepted.input_ids),
         run_id=accepted.run.id,
@@ -83,20 +83,20 @@ def accepted_out(accepted: Accepted) -> InputsAcceptedOut:
     )
 
 
-class InputChange(Request):
+class InputChangeIn(RequestModel):
     """What a run is to read instead."""
 
     message: NewMessage
 
 
-class SeenIn(Request):
+class SeenIn(RequestModel):
     """A message as the client has seen it."""
 
     id: Uuid
     revision: int = Field(ge=1, le=999_999_999)
 
 
-class ReorderIn(Request):
+class ReorderIn(RequestModel):
     """Messages that wait, in the order in which they shall be read."""
 
     inputs: list[SeenIn] = Field(
@@ -107,7 +107,7 @@ class ReorderIn(Request):
     )
 
 
-class WaitingInputOut(Answer):
+class PendingInputOut(ResponseModel):
     """A message that waits for its run (`pending`); that its run has read (`consumed`), at its place in
     the log; or that was left unread when its run ended (`retracted`)."""
 
@@ -123,8 +123,8 @@ class WaitingInputOut(Answer):
     created_at: Time
 
 
-def waiting_input_out(waiting: Input) -> WaitingInputOut:
-    return WaitingInputOut(
+def pending_input_out(waiting: Input) -> PendingInputOut:
+    return PendingInputOut(
         id=waiting.id,
         run_id=waiting.run_id,
         thread_id=waiting.thread_id,
@@ -136,7 +136,7 @@ def waiting_input_out(waiting: Input) -> WaitingInputOut:
     )
 
 
-class PlaceOut(Answer):
+class PlaceOut(ResponseModel):
     """Which message is read by which run, and its revision now."""
 
     id: str
@@ -144,7 +144,7 @@ class PlaceOut(Answer):
     revision: int
 
 
-class OrderOut(Answer):
+class OrderOut(ResponseModel):
     """All that waits on the thread, in the order in which it will be read."""
 
     items: list[PlaceOut]

@@ -4,17 +4,17 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from app.agents.entries import MOST_SECONDS
-from app.api.schemas.common import Answer, Request
+from app.agents.file_schema import MAX_SECONDS
+from app.api.schemas.common import RequestModel, ResponseModel
 from app.domain.json_values import JsonObject
-from app.domain.limit_tickets import MOST
-from app.domain.limits import OnLimit, limits_in_request, limits_of, limits_to_json, used_by
-from app.domain.runs import RunRecord
+from app.domain.runs.limits import OnLimit, limits_in_request, limits_of, limits_to_json, used_by
+from app.domain.runs.runs import RunRecord
+from app.domain.tickets.limit_tickets import MAX_AMOUNT
 
-Count = Annotated[int, Field(ge=1, le=MOST, strict=True)]
+Count = Annotated[int, Field(ge=1, le=MAX_AMOUNT, strict=True)]
 
 
-class LimitsIn(Request):
+class LimitsIn(RequestModel):
     """How much a run may use, over all that happens to it. What isn't named has no limit."""
 
     steps: Count | None = Field(None, description="Inferences, with the calls that they ask for.")
@@ -25,12 +25,12 @@ class LimitsIn(Request):
     wall_seconds: float | None = Field(
         None,
         ge=0.001,
-        le=MOST_SECONDS,
+        le=MAX_SECONDS,
         description="Seconds that a worker executes it; waiting for people is free.",
     )
 
 
-class Limited(Request):
+class LimitedRequest(RequestModel):
     """A request that may start a run, which may be given limits."""
 
     limits: LimitsIn | None = None
@@ -42,20 +42,20 @@ class Limited(Request):
 
     @model_validator(mode="after")
     def _something_to_ask_about(self) -> Self:
-        if self.on_limit is not None and not self.asked:
+        if self.on_limit is not None and not self.requested_limits:
             raise ValueError("`on_limit` says what happens at a limit: name one in `limits`")
         return self
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def requested_limits(self) -> dict[str, Any]:
         return {} if self.limits is None else self.limits.model_dump(exclude_none=True)
 
     def wanted_limits(self) -> JsonObject:
         """As a run's request keeps them."""
-        return limits_in_request(self.asked, self.on_limit or OnLimit.STOP)
+        return limits_in_request(self.requested_limits, self.on_limit or OnLimit.STOP)
 
 
-class RunLimitsOut(Answer):
+class RunLimitsOut(ResponseModel):
     """What the run may use by now: as it was started with, or as people have raised it since."""
 
     steps: int | None
@@ -65,7 +65,7 @@ class RunLimitsOut(Answer):
     on_limit: OnLimit
 
 
-class UsedOut(Answer):
+class UsedOut(ResponseModel):
     """What the run has used, as of its last checkpoint."""
 
     steps: int

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from app.api.schemas.common import Answer, Request, Str, Time
+from app.api.schemas.common import RequestModel, ResponseModel, Str, Time
 from app.clock import new_id
 from app.domain.errors import Invalid, TooLarge
 from app.domain.ids import MessageId
 from app.domain.json_values import compact
-from app.domain.messages import (
+from app.domain.threads.messages import (
     Base64Source,
     Block,
     LoggedMessage,
@@ -51,23 +51,23 @@ def _web_address(value: str) -> str:
     return value
 
 
-class TextPart(Request):
+class TextPart(RequestModel):
     type: Literal["text"]
     text: Str
 
 
-class Base64(Request):
+class Base64(RequestModel):
     type: Literal["base64"]
     media_type: Annotated[Str, Field(max_length=200), AfterValidator(_media_type)]
     data: Annotated[Str, AfterValidator(_base64)]
 
 
-class Url(Request):
+class Url(RequestModel):
     type: Literal["url"]
     url: Annotated[Str, Field(max_length=4000), AfterValidator(_web_address)]
 
 
-class MediaPart(Request):
+class MediaPart(RequestModel):
     type: Literal["image", "audio", "video", "document"]
     source: Annotated[Base64 | Url, Field(discriminator="type")]
     title: Str | None = Field(None, max_length=500)
@@ -84,7 +84,7 @@ Content = Annotated[
 ]
 
 
-class NewMessage(Request):
+class NewMessage(RequestModel):
     """A message to start a run with. Content is plain text, or a list of parts."""
 
     role: Literal["user", "assistant", "system"]
@@ -125,7 +125,7 @@ def _block(part: TextPart | MediaPart) -> Block:
     return Media(part.type, source, part.title)
 
 
-class MessageOut(Answer):
+class MessageOut(ResponseModel):
     """A message at its place in the thread's log; `seq` never changes."""
 
     seq: int

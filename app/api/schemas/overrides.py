@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from app.api.schemas.common import Request, Str
-from app.domain.inference import EffortName, InferenceOptions, ThinkingBudget
+from app.api.schemas.common import RequestModel, Str
+from app.domain.inference.options import EffortName, InferenceOptions, ThinkingBudget
 
 _MOST_TOKENS = 2**31 - 1
 
@@ -29,11 +29,11 @@ ModelName = Annotated[Str, Field(max_length=200), AfterValidator(_name)]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=_MOST_TOKENS)]
 
 
-class Budget(Request):
+class ThinkingBudgetIn(RequestModel):
     budget: Tokens = Field(description="Tokens to think with.")
 
 
-class OverridesIn(Request):
+class OverridesIn(RequestModel):
     """What is absent is left to the agent."""
 
     upstream_model: ModelName | None = Field(
@@ -47,7 +47,7 @@ class OverridesIn(Request):
     temperature: Annotated[float, Field(strict=True, ge=0, le=2)] | None = None
     max_tokens: Tokens | None = None
     top_p: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
-    reasoning_effort: EffortName | Budget | None = None
+    reasoning_effort: EffortName | ThinkingBudgetIn | None = None
 
     def to_domain(self) -> InferenceOptions:
         effort, fallbacks = self.reasoning_effort, self.fallback_upstream_models
@@ -58,6 +58,6 @@ class OverridesIn(Request):
             max_tokens=self.max_tokens,
             top_p=self.top_p,
             reasoning_effort=ThinkingBudget(effort.budget)
-            if isinstance(effort, Budget)
+            if isinstance(effort, ThinkingBudgetIn)
             else effort,
         )

@@ -5,13 +5,13 @@ from typing import Literal
 from pydantic import AliasChoices, Field
 from pydantic.config import JsonDict
 
-from app.api.schemas.common import Answer, JsonValue, Request, Str
-from app.control.resume import ResumeAction, ResumeRequest
+from app.api.schemas.common import JsonValue, RequestModel, ResponseModel, Str
+from app.commands.tickets.resume import ResumeAction, ResumeRequest
 
 _EXAMPLE: JsonDict = {"toolCallId": "call_1", "action": "resume", "payload": {"amount": 20}}
 
 
-class ResumeIn(Request):
+class ResumeIn(RequestModel):
     """`resume` runs the call, runs it with the payload as its arguments, or takes the payload for its
     result, as the ticket asks for; `cancel` drops the call."""
 
@@ -44,7 +44,7 @@ class ResumeIn(Request):
         )
 
 
-class SubmittedOut(Answer):
+class SubmittedOut(ResponseModel):
     """Recorded: nothing can lose it."""
 
     status: Literal["decision_submitted"] = "decision_submitted"

@@ -6,26 +6,26 @@ from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from app.agents.entries import MOST_SECONDS
-from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
-from app.api.schemas.limits import Limited, RunLimitsOut, UsedOut, run_limits_out, used_out
+from app.agents.file_schema import MAX_SECONDS
+from app.api.schemas.common import Metadata, RequestModel, ResponseModel, Str, Time, Uuid
+from app.api.schemas.limits import LimitedRequest, RunLimitsOut, UsedOut, run_limits_out, used_out
 from app.api.schemas.messages import MessageOut, NewMessage
 from app.api.schemas.overrides import OverridesIn
 from app.api.schemas.tickets import DecisionResultOut, TicketOut
-from app.control.new_runs import IfThreadMissing, OnActive
-from app.control.reading import RunView
-from app.control.retry import VersionOfAgent
-from app.domain.identity import session_id, waits_since
+from app.commands.runs.new_run import IfThreadMissing, OnActive
+from app.commands.runs.retry import VersionOfAgent
 from app.domain.json_values import digest
-from app.domain.messages import MessageRange
-from app.domain.pauses import Pause
-from app.domain.rate_limits import waits_of
-from app.domain.runs import Done, RunRecord, Waiting
-from app.domain.terminations import outcome, termination_to_json
-from app.domain.ticket_terms import OnExpiry
-from app.domain.tickets import ticket_to_json, waiting_to_json
-from app.tools.frontend import MOST_FRONTEND_TOOLS, problem_of_parameters
-from app.tools.schema_subset import problem_of_size
+from app.domain.runs.identity import session_id, waits_since
+from app.domain.runs.pauses import PauseRequest
+from app.domain.runs.rate_limits import waits_of
+from app.domain.runs.runs import Done, RunRecord, Waiting
+from app.domain.runs.terminations import outcome, termination_to_json
+from app.domain.threads.messages import MessageRange
+from app.domain.tickets.terms import OnExpiry
+from app.domain.tickets.tickets import ticket_to_json, waiting_to_json
+from app.queries.records import RunView
+from app.tools.frontend import MAX_FRONTEND_TOOLS, problem_of_parameters
+from app.tools.schemas.subset import problem_of_size
 
 _EXAMPLE: JsonDict = {
     "agent_id": "demo",
@@ -33,11 +33,11 @@ _EXAMPLE: JsonDict = {
 }
 
 
-class TicketPolicyIn(Request):
+class TicketPolicyIn(RequestModel):
     """How long this run's tickets wait, in place of what its agent says."""
 
     expires_in: float | None = Field(
-        None, gt=0, le=MOST_SECONDS, description="Seconds until nobody needs to answer any more."
+        None, gt=0, le=MAX_SECONDS, description="Seconds until nobody needs to answer any more."
     )
     on_expiry: OnExpiry | None = Field(
         None,
@@ -60,7 +60,7 @@ def _of_bounded_size(tools: Any) -> Any:
     return tools
 
 
-class FrontendToolIn(Request):
+class FrontendToolIn(RequestModel):
     """Something that the client can do itself. A call of it waits until the client sends its result."""
 
     name: Str = Field(validation_alias=AliasChoices("name", "id"), pattern=r"^[A-Za-z0-9_-]{1,64}$")
@@ -77,7 +77,7 @@ def _all_different(tools: list[FrontendToolIn]) -> list[FrontendToolIn]:
     return tools
 
 
-class StartIn(Limited):
+class StartIn(LimitedRequest):
     """What to run, on which thread, with which messages."""
 
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
@@ -116,7 +116,7 @@ class StartIn(Limited):
     )
     frontend_tools: Annotated[
         list[FrontendToolIn],
-        Field(max_length=MOST_FRONTEND_TOOLS),
+        Field(max_length=MAX_FRONTEND_TOOLS),
         BeforeValidator(_of_bounded_size),
         AfterValidator(_all_different),
     ] = Field(
@@ -134,7 +134,7 @@ class StartIn(Limited):
 
     def fingerprint(self) -> str:
         """The same for a repetition of this request, whatever order its fields came in."""
-        body = {**self.model_dump(mode="json", exclude={"run_id"}), "limits": self.asked}
+        body = {**self.model_dump(mode="json", exclude={"run_id"}), "limits": self.requested_limits}
         for name in ("overrides", "frontend_tools", "ticket_policy", "limits", "on_limit"):
             # A field that came later counts only when it is used: older requests keep their fingerprint.
             if not body[name]:
@@ -142,12 +142,12 @@ class StartIn(Limited):
         return digest(body)
 
 
-class RangeOut(Answer):
+class RangeOut(ResponseModel):
     from_seq: int
     to_seq: int
 
 
-class InputOut(Answer):
+class InputOut(ResponseModel):
     """The part of the thread's log that the run was started with."""
 
     thread_id: str
@@ -155,7 +155,7 @@ class InputOut(Answer):
     trigger_message_ids: list[str]
 
 
-class OutputOut(Answer):
+class OutputOut(ResponseModel):
     """The part of the thread's log that the run has written."""
 
     thread_id: str
@@ -163,7 +163,7 @@ class OutputOut(Answer):
     message_ids: list[str]
 
 
-class PauseOut(Answer):
+class PauseOut(ResponseModel):
     """Who has paused the run, and why."""
 
     requested_at: Time
@@ -171,7 +171,7 @@ class PauseOut(Answer):
     reason: str | None
 
 
-class RunOut(Answer):
+class RunOut(ResponseModel):
     """A run as it stands now."""
 
     run_id: str
@@ -273,7 +273,7 @@ def run_out(view: RunView | RunRecord, *, with_state: bool = False) -> RunOut:
     )
 
 
-def _pause_out(pause: Pause) -> PauseOut:
+def _pause_out(pause: PauseRequest) -> PauseOut:
     return PauseOut(
         requested_at=pause.requested_at, requested_by=pause.requested_by, reason=pause.reason
     )
@@ -303,7 +303,7 @@ def _range(found: MessageRange | None) -> RangeOut | None:
     return None if found is None else RangeOut(from_seq=found.from_seq, to_seq=found.to_seq)
 
 
-class SnapshotHead(Answer):
+class SnapshotHead(ResponseModel):
     """A snapshot without its messages."""
 
     run: RunOut
@@ -319,21 +319,21 @@ class SnapshotOut(SnapshotHead):
     messages: list[MessageOut]
 
 
-class DecidedOut(Answer):
+class DecidedOut(ResponseModel):
     results: list[DecisionResultOut]
     open_tickets: list[TicketOut]
     run: RunOut
 
 
-class CancelIn(Request):
+class CancelIn(RequestModel):
     reason: Str | None = Field(None, max_length=2000)
 
 
-class PauseIn(Request):
+class PauseIn(RequestModel):
     reason: Str | None = Field(None, max_length=2000)
 
 
-class RetryIn(Limited):
+class RetryIn(LimitedRequest):
     """Without limits of its own the new run has those that the failed one was started with."""
 
     agent_version: VersionOfAgent = Field(
@@ -342,7 +342,7 @@ class RetryIn(Limited):
     )
 
 
-class EventsPage(Answer):
+class EventsPage(ResponseModel):
     """Events as a list; the same objects that the stream sends."""
 
     items: list[dict[str, Any]]

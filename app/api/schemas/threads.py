@@ -4,11 +4,11 @@ from typing import Any
 
 from pydantic import AliasChoices, Field
 
-from app.api.schemas.common import Answer, Metadata, Request, Str, Time, Uuid
-from app.domain.threads import Thread
+from app.api.schemas.common import Metadata, RequestModel, ResponseModel, Str, Time, Uuid
+from app.domain.threads.threads import Thread
 
 
-class ThreadIn(Request):
+class ThreadIn(RequestModel):
     model_config = {"json_schema_extra": {"examples": [{"title": "Spring cleaning"}]}}
 
     thread_id: Uuid | None = Field(
@@ -27,7 +27,7 @@ class ThreadIn(Request):
     metadata: Metadata = Field(default_factory=dict)
 
 
-class ThreadChange(Request):
+class ThreadChange(RequestModel):
     """What to change; what isn't named stays, null clears."""
 
     title: Str | None = Field(None, max_length=500)
@@ -37,7 +37,7 @@ class ThreadChange(Request):
     metadata: Metadata | None = None
 
 
-class ThreadOut(Answer):
+class ThreadOut(ResponseModel):
     thread_id: str
     title: str | None
     resource_id: str | None

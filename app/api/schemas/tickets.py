@@ -5,15 +5,15 @@ from typing import Any, Literal
 from pydantic import AliasChoices, Field, model_validator
 from pydantic.config import JsonDict
 
-from app.api.schemas.common import Answer, JsonValue, Metadata, Request, Str, Time
+from app.api.schemas.common import JsonValue, Metadata, RequestModel, ResponseModel, Str, Time
 from app.api.schemas.messages import MessageOut, message_out
-from app.control.answers import DecisionRequest, DecisionResult
-from app.control.refused_answers import REFUSED_ID
-from app.control.tickets import TicketPage
-from app.domain.decisions import Action, Decision
-from app.domain.decisions import Answer as Given
-from app.domain.remembered_rules import Match, Remember, RuleScope
-from app.domain.tickets import Ticket
+from app.commands.tickets.decision_types import DecisionRequest, DecisionResult
+from app.commands.tickets.rejections import REFUSED_ID
+from app.domain.rules.remembered import Match, Remember, RuleScope
+from app.domain.tickets.decisions import Action, Decision
+from app.domain.tickets.decisions import DecisionAnswer as Given
+from app.domain.tickets.tickets import Ticket
+from app.queries.inbox import TicketView
 
 _EXAMPLE: JsonDict = {
     "decisions": [
@@ -23,7 +23,7 @@ _EXAMPLE: JsonDict = {
 }
 
 
-class TicketOut(Answer):
+class TicketOut(ResponseModel):
     """A question about one exact call. Answer it with POST /v1/runs/{run_id}/decisions."""
 
     id: str
@@ -53,14 +53,14 @@ class TicketOut(Answer):
     updated_at: Time
 
 
-class EventOut(Answer):
+class EventOut(ResponseModel):
     """A signal of this name and key answers the ticket: POST /v1/signals."""
 
     name: str
     key: str
 
 
-class ApproversOut(Answer):
+class ApproversOut(ResponseModel):
     """Holders of the scope, not whoever started the run, and so many of them."""
 
     scope: str | None
@@ -68,7 +68,7 @@ class ApproversOut(Answer):
     quorum: int
 
 
-class DecisionOut(Answer):
+class DecisionOut(ResponseModel):
     decision_id: str
     action: str
     payload: Any
@@ -80,8 +80,8 @@ class DecisionOut(Answer):
 def ticket_out(ticket: Ticket) -> TicketOut:
     decision, approvers = ticket.decision, ticket.terms.approvers
     return TicketOut(
-        id=ticket.key,
-        ticket_id=ticket.ticket_id,
+        id=ticket.id,
+        ticket_id=ticket.name,
         run_id=ticket.run_id,
         thread_id=ticket.thread_id,
         agent_id=ticket.agent_id,
@@ -125,7 +125,7 @@ def decision_out(decision: Decision) -> DecisionOut:
     )
 
 
-class TicketRunOut(Answer):
+class TicketRunOut(ResponseModel):
     """The run that asks."""
 
     run_id: str
@@ -136,7 +136,7 @@ class TicketRunOut(Answer):
     metadata: dict[str, Any]
 
 
-class ToolOut(Answer):
+class ToolOut(ResponseModel):
     """What the call would run."""
 
     name: str
@@ -145,7 +145,7 @@ class ToolOut(Answer):
     effect: str
 
 
-class AlikeOut(Answer):
+class SimilarDecisionOut(ResponseModel):
     """A call of the same tool by the same agent, and what became of it."""
 
     id: str
@@ -164,10 +164,10 @@ class TicketPageOut(TicketOut):
     agent_description: str
     tool: ToolOut | None = Field(description="null when the agent isn't to be had here any more.")
     last_messages: list[MessageOut] = Field(description="Of the thread, oldest first.")
-    alike: list[AlikeOut] = Field(description="Newest first.")
+    similar: list[SimilarDecisionOut] = Field(description="Newest first.")
 
 
-def ticket_page_out(page: TicketPage) -> TicketPageOut:
+def ticket_page_out(page: TicketView) -> TicketPageOut:
     run, tool = page.run, page.tool
     return TicketPageOut(
         **ticket_out(page.ticket).__dict__,
@@ -189,13 +189,13 @@ def ticket_page_out(page: TicketPage) -> TicketPageOut:
             effect=tool.effect.value,
         ),
         last_messages=[message_out(entry) for entry in page.last_messages],
-        alike=[_alike_out(other, page.ticket) for other in page.alike],
+        similar=[_alike_out(other, page.ticket) for other in page.similar],
     )
 
 
-def _alike_out(other: Ticket, ticket: Ticket) -> AlikeOut:
-    return AlikeOut(
-        id=other.key,
+def _alike_out(other: Ticket, ticket: Ticket) -> SimilarDecisionOut:
+    return SimilarDecisionOut(
+        id=other.id,
         run_id=other.run_id,
         status=other.status.value,
         arguments=other.arguments,
@@ -205,14 +205,14 @@ def _alike_out(other: Ticket, ticket: Ticket) -> AlikeOut:
     )
 
 
-class RememberIn(Request):
+class RememberIn(RequestModel):
     """Which calls are meant: all of the tool, or those with exactly the same arguments."""
 
     scope: RuleScope
     match: Match = Match.TOOL
 
 
-class DecisionIn(Request):
+class DecisionIn(RequestModel):
     """One answer. `approve` runs the call, `edit` runs it with other arguments, `respond` gives the
     result in its place, `reject` denies it with a reason that the model reads, `cancel` drops it."""
 
@@ -274,7 +274,7 @@ class DecisionIn(Request):
         return None if self.remember is None else Remember(self.remember)
 
 
-class DecisionsIn(Request):
+class DecisionsIn(RequestModel):
     """Answers to one or several tickets of a run: all of them take effect, or none."""
 
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
@@ -282,7 +282,7 @@ class DecisionsIn(Request):
     decisions: list[DecisionIn] = Field(min_length=1, max_length=100)
 
 
-class DecisionResultOut(Answer):
+class DecisionResultOut(ResponseModel):
     id: str
     ticket_id: str
     status: Literal["accepted", "duplicate"]
@@ -298,8 +298,8 @@ class DecisionResultOut(Answer):
 
 def decision_result_out(result: DecisionResult) -> DecisionResultOut:
     return DecisionResultOut(
-        id=result.ticket.key,
-        ticket_id=result.ticket.ticket_id,
+        id=result.ticket.id,
+        ticket_id=result.ticket.name,
         status="duplicate" if result.is_duplicate else "accepted",
         votes_missing=result.votes_missing,
         action=result.decision.answer.action.value,

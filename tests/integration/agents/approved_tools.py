@@ -1,6 +1,6 @@
 """A tool that runs at once, and one that a person must approve."""
 
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 
 @tool(effect="read")

@@ -4,9 +4,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.clock import pause
-from app.domain.agents import AgentSpec
-from app.plugins.kinds import PluginConfig, PluginKind
+from app.builtin_plugins.kinds import PluginConfig, PluginKind
+from app.clock import sleep
+from app.domain.agents.specs import AgentSpec
 from app.runtime.plugins import HookView, Phase, Plugin, Request
 
 
@@ -17,7 +17,7 @@ async def clean_up(view: HookView) -> Sequence[Request]:
     file = Path(str(call.arguments["file"]))
     _leave_a_line(file, f"run_end {view.run_id} {os.getpid()}")
     while call.arguments["hold"] and not file.with_name(f"{file.name}.open").exists():
-        await pause(0.02)
+        await sleep(0.02)
     return ()
 
 

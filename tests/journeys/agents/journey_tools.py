@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app.domain.reconciliation import DidNotHappen, Happened
+from app.domain.tools.reconciliation import DidNotHappen, Happened
 from app.runtime.ports import ToolContext
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 
 @tool(effect="read")
@@ -101,6 +101,6 @@ def doze(seconds: float) -> str:
 def _leave_a_line(name: str, file: str, ctx: ToolContext, hold: bool) -> str:
     with Path(file).open("a") as lines:
         lines.write(f"{name} {ctx.idempotency_key} {os.getpid()}\n")
-    while hold and not Path(f"{file}.open").exists() and not ctx.over.wait(0.02):
+    while hold and not Path(f"{file}.open").exists() and not ctx.closed.wait(0.02):
         pass
     return f"{name} is done"

@@ -8,7 +8,7 @@ from contextlib import suppress
 import asyncpg
 import httpx2
 
-from app.clock import pause
+from app.clock import sleep
 from tests.journeys.chaos.checks_of_children import TREE_ENDS_WITHIN
 from tests.journeys.chaos.checks_of_signals import AFTERMATH
 from tests.journeys.chaos.fleet import Replica
@@ -57,7 +57,7 @@ async def settle(
                     with suppress(httpx2.TransportError):
                         await _answer_tickets(f"{replica.base}", http, history)
                         await _send_signals(f"{replica.base}", http, history)
-                await pause(_LOOK_AGAIN)
+                await sleep(_LOOK_AGAIN)
         history.settled_in = asyncio.get_running_loop().time() - began
     except TimeoutError:
         history.settled_in = None
@@ -83,7 +83,7 @@ async def _cancel_trees(
         response = await http.post(base + operation.path, json=operation.body)
         operation.answered(response.status_code, response.json())
     while await connection.fetchval(_LEFT_OF_CANCELLED):
-        await pause(_LOOK_AGAIN)
+        await sleep(_LOOK_AGAIN)
 
 
 async def _resume_paused(

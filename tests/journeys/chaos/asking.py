@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import httpx2
 
-from app.clock import pause
+from app.clock import sleep
 from tests.journeys.chaos.fleet import Replica
 from tests.journeys.chaos.history import NOT_OURS, Answer, Hearing, History, Json, Kind, Operation
 from tests.journeys.chaos.readers import EVENT_STREAM, Reader, Witness
@@ -63,7 +63,7 @@ class Client:
                 self.world.rumour.spread(replica)
             if operation.answer is not Answer.UNKNOWN:
                 break
-            await pause(_BETWEEN)
+            await sleep(_BETWEEN)
         operation.ended = self.world.now()
 
     async def _try(self, operation: Operation, base: str) -> None:

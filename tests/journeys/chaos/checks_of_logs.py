@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from app.domain.control_events import CONTROL_EVENTS
+from app.domain.events.command_events import COMMAND_EVENTS
 from tests.journeys.chaos.truth import Row, Truth
 from tests.journeys.chaos.violations import Violation
 from tests.support.event_order import check_thread
@@ -31,7 +31,7 @@ def _check_one_at_a_time(thread_id: str, events: Sequence[Row]) -> Iterator[Viol
     executing = None
     for event in events:
         run_id, kind = event["run_id"], event["event_type"]
-        speaks_as_executing = kind not in CONTROL_EVENTS and "step" in event
+        speaks_as_executing = kind not in COMMAND_EVENTS and "step" in event
         if executing not in (None, run_id) and (kind == "run_start" or speaks_as_executing):
             yield Violation(
                 "two runs execute on a thread",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from app.clock import pause
+from app.clock import sleep
 from tests.journeys.chaos.asking import Client
 from tests.journeys.chaos.history import Answer, Json, Kind, Operation
 from tests.journeys.chaos.prompts import event_keys, prompt, tree_prompt
@@ -76,7 +76,7 @@ class Person:
         while not over.is_set():
             [act] = self.chance.choices(list(acts), list(acts.values()))
             await getattr(self, act)()
-            await pause(self.chance.uniform(0.0, self.habits.longest_pause))
+            await sleep(self.chance.uniform(0.0, self.habits.longest_pause))
 
     # --- acts ---------------------------------------------------------------------------------
 

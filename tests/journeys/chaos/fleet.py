@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from app.clock import pause
+from app.clock import sleep
 from tests.journeys.chaos.roads import Road
 from tests.support.commands import HOLDFAST
 from tests.support.servers import Server, serving
@@ -75,7 +75,7 @@ class Replica:
             except (AssertionError, TimeoutError) as ended:
                 self.log += f"{ended}\n"
                 await stack.aclose()
-                await pause(0.2)
+                await sleep(0.2)
             else:
                 self._stack = stack
 
@@ -85,7 +85,7 @@ class Replica:
             if self._process is not None:
                 self._process.kill()
                 await self._bury()
-            await pause(down_for)
+            await sleep(down_for)
             await self.start()
 
     async def deployed(self, down_for: float) -> float:
@@ -97,7 +97,7 @@ class Replica:
                 await self._process.gone()
                 await self._bury()
             took = asyncio.get_running_loop().time() - began
-            await pause(down_for)
+            await sleep(down_for)
             await self.start()
         return took
 
@@ -108,7 +108,7 @@ class Replica:
                 return
             os.kill(self._process.pid, signal.SIGSTOP)
             try:
-                await pause(seconds)
+                await sleep(seconds)
             finally:
                 os.kill(self._process.pid, signal.SIGCONT)
 

@@ -13,16 +13,16 @@ from datetime import datetime
 from typing import Any
 
 from app import cli
-from app.clock import pause
-from app.control import decide
-from app.control.answers import DecisionRequest
-from app.control.desk import Desk
-from app.dispatch import launch
+from app.clock import sleep
+from app.commands.tickets import decide
+from app.commands.tickets.decision_types import DecisionRequest
+from app.context import ServiceContext
 from app.domain.ids import RunId
 from app.domain.principals import Principal
-from app.events import outgoing
-from app.events.outgoing import Outgoing, Transaction
-from app.storage import hot_flushes
+from app.events import transaction as outgoing
+from app.events.transaction import EventTransactions, Transaction
+from app.storage.events import batched_append
+from app.workers import direct_start
 
 SLOW_COMMIT = 0.3
 
@@ -31,9 +31,9 @@ _FENCE_OF_EVENTS = "WHERE h.run_id = w.run_id AND h.attempt = w.attempt\n    ORD
 
 def without_a_fence() -> None:
     """Whoever has lost a run still writes its events."""
-    unfenced = hot_flushes._FLUSH.replace(_FENCE_OF_EVENTS, "ORDER BY")
-    assert unfenced != hot_flushes._FLUSH
-    hot_flushes._FLUSH = unfenced
+    unfenced = batched_append._FLUSH.replace(_FENCE_OF_EVENTS, "ORDER BY")
+    assert unfenced != batched_append._FLUSH
+    batched_append._FLUSH = unfenced
 
 
 def publishing_before_the_commit() -> None:
@@ -41,17 +41,17 @@ def publishing_before_the_commit() -> None:
 
     @asynccontextmanager
     async def transaction(
-        self: Outgoing, now: datetime | None = None
+        self: EventTransactions, now: datetime | None = None
     ) -> AsyncIterator[Transaction]:
         now = now or self._clock.now()
         async with self._database.transaction() as connection:
             transaction = Transaction(connection, now)
             yield transaction
-            for batch in await outgoing._log(transaction, now):
+            for batch in await outgoing._append_events(transaction, now):
                 self._publisher.publish(batch)
-                await pause(SLOW_COMMIT)
+                await sleep(SLOW_COMMIT)
 
-    Outgoing.transaction = transaction  # type: ignore[method-assign]  # the bug
+    EventTransactions.transaction = transaction  # type: ignore[method-assign]  # the bug
 
 
 class _Undo(Exception):
@@ -63,7 +63,7 @@ def acknowledging_before_the_commit() -> None:
     real = decide.decide
     later: set[asyncio.Task[Any]] = set()
 
-    class Undone(Outgoing):
+    class Undone(EventTransactions):
         @asynccontextmanager
         async def transaction(self, now: datetime | None = None) -> AsyncIterator[Transaction]:
             with suppress(_Undo):
@@ -72,7 +72,7 @@ def acknowledging_before_the_commit() -> None:
                     raise _Undo
 
     async def early(
-        desk: Desk,
+        ctx: ServiceContext,
         principal: Principal,
         run_id: RunId,
         requests: Sequence[DecisionRequest],
@@ -80,19 +80,19 @@ def acknowledging_before_the_commit() -> None:
         deliver: bool = True,
         once: object = None,
     ) -> decide.Decided:
-        dry = Undone(desk.database, desk.publisher, desk.clock)
-        answer = await real(replace(desk, outgoing=dry), principal, run_id, requests)
+        dry = Undone(ctx.database, ctx.publisher, ctx.clock)
+        answer = await real(replace(ctx, events=dry), principal, run_id, requests)
 
         async def commit() -> None:
-            await pause(SLOW_COMMIT)
-            await real(desk, principal, run_id, requests)
+            await sleep(SLOW_COMMIT)
+            await real(ctx, principal, run_id, requests)
 
         task = asyncio.get_running_loop().create_task(commit())
         later.add(task)
         task.add_done_callback(later.discard)
         return replace(answer, to_resume=None)
 
-    launch.decide = early  # type: ignore[attr-defined]  # the bug
+    direct_start.decide = early  # type: ignore[attr-defined]  # the bug
 
 
 MUTANTS: Mapping[str, Callable[[], None]] = {

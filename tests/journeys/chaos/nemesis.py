@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import assert_never
 
-from app.clock import pause
+from app.clock import sleep
 from tests.journeys.chaos.fleet import HEARTBEAT_TIMEOUT, Replica
 from tests.journeys.chaos.history import Fault, History
 from tests.journeys.chaos.plan import Break, Planned
@@ -50,7 +50,7 @@ class Nemesis:
         """Faults overlap as they come; all are over when this returns."""
         async with asyncio.TaskGroup() as breaking:
             for one in planned:
-                await pause(max(0.0, one.at - self._now()))
+                await sleep(max(0.0, one.at - self._now()))
                 breaking.create_task(self._break(one))
 
     async def _break(self, one: Planned) -> None:
@@ -92,7 +92,7 @@ class Nemesis:
                 if one.what is Break.KILL_BEHIND_ANSWER:
                     turn = [await self._rumour.next()]
                 while sum(replica.is_up for replica in self._replicas) < 2:
-                    await pause(_LOOK_AGAIN)
+                    await sleep(_LOOK_AGAIN)
                 return next((replica for replica in turn if replica.is_up), None)
         return None
 
@@ -112,17 +112,17 @@ class Nemesis:
                 road.cut()
             case Break.DELAY:
                 async with road.delaying(_DELAY):
-                    await pause(one.lasts)
+                    await sleep(one.lasts)
             case Break.DROP:
                 async with road.dropping():
-                    await pause(one.lasts)
+                    await sleep(one.lasts)
             case _:
                 async with road.not_reading():
-                    await pause(one.lasts)
+                    await sleep(one.lasts)
 
     async def _break_model(self, one: Planned) -> None:
         await asyncio.to_thread(self._provider.be, _MOODS[one.what])
         try:
-            await pause(one.lasts)
+            await sleep(one.lasts)
         finally:
             await asyncio.to_thread(self._provider.be, "")

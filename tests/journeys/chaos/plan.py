@@ -73,13 +73,13 @@ def plan(
     """Each kind before any comes again, in an order of the seed's choice."""
     chance = random.Random(seed)
     planned: list[Planned] = []
-    round_: list[Break] = []
+    batch: list[Break] = []
     at = chance.uniform(*pauses)
     while at < seconds:
-        if not round_:
-            round_ = sorted(kinds)
-            chance.shuffle(round_)
-        what = round_.pop()
+        if not batch:
+            batch = sorted(kinds)
+            chance.shuffle(batch)
+        what = batch.pop()
         planned.append(Planned(at, what, chance.uniform(*_LASTS[what]), chance.randrange(replicas)))
         at += chance.uniform(*pauses)
     return planned

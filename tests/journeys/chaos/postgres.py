@@ -8,9 +8,9 @@ from typing import Literal
 
 import asyncpg
 
-from app.storage import embedded_programs as programs
+from app.embedded_postgres import programs
 from app.storage import migrations
-from app.storage.database import DATABASE_AWAY
+from app.storage.postgres.database import DATABASE_UNAVAILABLE
 
 _PATIENCE = 60
 _SETTINGS = "fsync=off full_page_writes=off listen_addresses= max_connections=200".split()
@@ -40,7 +40,7 @@ async def end_connections(url: str) -> None:
     """Everybody's, as a failover or an administrator does."""
     try:
         connection = await asyncpg.connect(url, timeout=10)
-    except DATABASE_AWAY:
+    except DATABASE_UNAVAILABLE:
         return  # it is being restarted, which ends them as well
     try:
         await connection.execute(_END_OTHERS)

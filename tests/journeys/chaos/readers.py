@@ -9,8 +9,8 @@ from typing import Any, Protocol, Self
 import asyncpg
 import httpx2
 
-from app.clock import pause
-from app.storage.database import DATABASE_AWAY
+from app.clock import sleep
+from app.storage.postgres.database import DATABASE_UNAVAILABLE
 from tests.journeys.chaos.history import Frame, Hearing
 
 EVENT_STREAM = {"Accept": "text/event-stream"}
@@ -55,7 +55,7 @@ class Witness:
                         seq,
                     )
                     return seen
-            except DATABASE_AWAY:
+            except DATABASE_UNAVAILABLE:
                 self._leave()
                 return None
 
@@ -91,7 +91,7 @@ class Reader:
                         await self._look_for_more(base)
                     if not self._hearing.ended:
                         await self._connect(base, is_run=over is None)
-            await pause(_BETWEEN)
+            await sleep(_BETWEEN)
 
     @property
     def _cursor(self) -> int:

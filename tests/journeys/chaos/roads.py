@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from app.clock import pause
+from app.clock import sleep
 
 _SMALL = 4096
 """Bytes that a connection to the replica buffers here, so that one that isn't read is soon full."""
@@ -128,7 +128,7 @@ class Road:
 
     async def _pass_on(self, data: bytes, writer: asyncio.StreamWriter) -> None:
         if self._delay:
-            await pause(self._delay)
+            await sleep(self._delay)
         if not self._drops:
             writer.write(data)
             await writer.drain()

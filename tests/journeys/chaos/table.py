@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import pairwise
 
-from app.domain.events import RUN_FINISH, RUN_START
+from app.domain.events.run_events import RUN_FINISH, RUN_START
 from tests.journeys.chaos.checks_of_children import ends_of_trees, settling_of_tree
 from tests.journeys.chaos.checks_of_rate_limits import rate_limit_waits
 from tests.journeys.chaos.history import Answer, Hearing, History, Kind

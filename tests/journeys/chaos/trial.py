@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx2
 
-from app.clock import pause
+from app.clock import sleep
 from tests.journeys.chaos.aftermath import settle
 from tests.journeys.chaos.asking import Client, World
 from tests.journeys.chaos.checker import check
@@ -112,7 +112,7 @@ async def _live(
             person = Person(f"p{number}", client, setting.habits, chance)
             living.create_task(person.live(over))
         await nemesis.play(planned)
-        await pause(max(0.0, setting.seconds - world.now()))
+        await sleep(max(0.0, setting.seconds - world.now()))
         over.set()
 
 

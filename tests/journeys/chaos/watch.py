@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from app.clock import pause
-from app.storage.database import DATABASE_AWAY
+from app.clock import sleep
+from app.storage.postgres.database import DATABASE_UNAVAILABLE
 from tests.journeys.chaos.history import Fault, History, Takeover
 from tests.journeys.chaos.plan import Break
 
@@ -36,11 +36,11 @@ async def watch(url: str, history: History, now: Callable[[], float]) -> None:
                     seen = {row["id"]: _Seen(row["attempt"], row["pid"]) for row in rows}
                     _note_takeovers(history, before, seen, now())
                     before = seen
-                    await pause(_EVERY)
+                    await sleep(_EVERY)
             finally:
                 connection.terminate()
-        except DATABASE_AWAY:
-            await pause(_EVERY)
+        except DATABASE_UNAVAILABLE:
+            await sleep(_EVERY)
 
 
 def _note_takeovers(

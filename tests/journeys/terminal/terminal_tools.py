@@ -1,6 +1,6 @@
 """Tools of the agents beside this file."""
 
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 
 @tool(effect="read")

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from app.domain.tool_calls import ResumeMode, SuspensionRequest
+from app.domain.tools.tool_calls import ResumeMode, SuspensionRequest
 from app.runtime.ports import ToolContext
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 
 @tool

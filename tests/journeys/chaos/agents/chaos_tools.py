@@ -9,10 +9,10 @@ from typing import Literal
 
 import asyncpg
 
-from app.clock import pause
-from app.domain.tool_calls import SuspensionRequest
+from app.clock import sleep
+from app.domain.tools.tool_calls import SuspensionRequest
 from app.runtime.ports import ToolContext
-from app.tools.functions import tool
+from app.tools.functions.decorator import tool
 
 _EFFECT = """
 INSERT INTO chaos.effects (tool, what, key, run_id, call_id, pid, attempt)
@@ -64,7 +64,7 @@ async def flood(what: str, ctx: ToolContext, pieces: Literal[20, 60] = 20) -> st
     """Shows more than a connection likes to hold."""
     for _ in range(pieces):
         ctx.stream_output("x" * 50_000)
-        await pause(0.01)
+        await sleep(0.01)
     return await _done("flood", what, ctx, 0.0)
 
 
@@ -76,5 +76,5 @@ async def _done(name: str, what: str, ctx: ToolContext, seconds: float) -> str:
         )
     finally:
         await connection.close(timeout=5)
-    await pause(seconds)
+    await sleep(seconds)
     return f"{name} {what} is done"

@@ -1,0 +1,1 @@
+"""Routes of runs. The rules that these routes call are in `commands/runs` and `queries`."""

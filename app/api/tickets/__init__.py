@@ -1,0 +1,1 @@
+"""Routes of tickets, remembered rules and the audit trail. The rules are in `commands/tickets`."""

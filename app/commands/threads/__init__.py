@@ -1,0 +1,1 @@
+"""Create, change, fork, cancel and delete threads. What happens to one run is in `commands/runs`."""

@@ -1,0 +1,1 @@
+"""Decide tickets, expire them, and remember decisions as rules. Reading the inbox is in `queries`."""

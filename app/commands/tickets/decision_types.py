@@ -1,0 +1,46 @@
+"""Answers as they are asked for, and what each has come to."""
+
+from dataclasses import dataclass
+
+from app.domain.events.command_events import TicketDecided
+from app.domain.rules.remembered import Remember, RememberedRule
+from app.domain.tickets.decisions import Decision, DecisionAnswer
+from app.domain.tickets.tickets import Ticket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRequest:
+    """One answer of a batch. `ticket` is a ticket's name in the run, its own id, or its call's id."""
+
+    ticket: str
+    answer: DecisionAnswer
+    decision_id: str | None
+    args_digest: str | None
+    remember: Remember | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionResult:
+    ticket: Ticket
+    decision: Decision
+    is_duplicate: bool = False
+    votes_missing: int = 0
+    """People who have to give the same answer before it counts."""
+    rule: RememberedRule | None = None
+    """What the answer means for calls to come."""
+
+    @property
+    def counts(self) -> bool:
+        return self.votes_missing == 0
+
+
+def ticket_decided(ticket: Ticket, decision: Decision) -> TicketDecided:
+    """What the run's stream says of an answer that counts."""
+    return TicketDecided(
+        id=ticket.id,
+        ticket_id=ticket.name,
+        decision_id=decision.decision_id,
+        action=decision.answer.action.value,
+        decided_by=decision.subject,
+        reason=decision.answer.reason,
+    )

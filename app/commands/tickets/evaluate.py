@@ -1,0 +1,192 @@
+"""Judge: what an answer comes to: a decision, a vote, a repetition of either, or a refusal.
+
+Nothing is written here. The caller holds the run's lock, so that what is judged can't change meanwhile.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.clock import new_id
+from app.commands.tickets.decision_types import DecisionRequest, DecisionResult
+from app.commands.tickets.validate import check_decision
+from app.context import ServiceContext
+from app.domain.errors import Conflict, Gone, Invalid, NotFound, Refusal
+from app.domain.ids import RuleId, TicketKey
+from app.domain.principals import Principal
+from app.domain.rules.remembered import BEHAVIORS, Remember, RememberedRule, rule_of_answer
+from app.domain.runs.runs import RunRecord
+from app.domain.tickets.decisions import (
+    Action,
+    Decision,
+    DecisionAnswer,
+    DecisionEffect,
+    decision_to_json,
+    derived_decision_id,
+)
+from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
+from app.events.transaction import Transaction
+from app.storage.tickets import decisions
+
+
+@dataclass(slots=True)
+class DecisionAttempt:
+    """What is being judged, so that it is known what was refused."""
+
+    ticket: Ticket | None = None
+    request: DecisionRequest | None = None
+
+
+async def evaluate_decisions(
+    ctx: ServiceContext,
+    transaction: Transaction,
+    principal: Principal,
+    record: RunRecord,
+    all_tickets: Sequence[Ticket],
+    requests: Sequence[DecisionRequest],
+    attempted: DecisionAttempt,
+) -> list[DecisionResult]:
+    chosen = [find_ticket(all_tickets, request.ticket) for request in requests]
+    keys = [ticket.id for ticket in chosen]
+    if len(set(keys)) < len(chosen):
+        raise Invalid(
+            "ticket_repeated", "A batch may answer each ticket once. Remove the repetition."
+        )
+    before = await _given(transaction, principal, chosen)
+    judged = []
+    for ticket, request in zip(chosen, requests, strict=True):
+        attempted.ticket, attempted.request = ticket, request
+        given = before[ticket.id]
+        judged.append(await _evaluate(ctx, transaction, principal, record, ticket, given, request))
+    return judged
+
+
+async def _given(
+    transaction: Transaction, principal: Principal, chosen: Sequence[Ticket]
+) -> dict[TicketKey, list[Decision]]:
+    """Votes and winners. A ticket shows its winner; only one that takes several people has had votes."""
+    given = {each.id: [] if each.decision is None else [each.decision] for each in chosen}
+    voted_on = [each.id for each in chosen if each.terms.approvers is not None]
+    if not voted_on:
+        return given
+    given |= {key: [] for key in voted_on}
+    for attempt in await decisions.attempts(transaction.connection, principal.tenant, voted_on):
+        if attempt.effect is not DecisionEffect.REFUSED:
+            given[attempt.ticket].append(attempt.decision)
+    return given
+
+
+def find_ticket(all_tickets: Sequence[Ticket], name: str) -> Ticket:
+    """The open ticket of that name, else the newest one that had it.
+
+    A call's id means its open ticket, but a ticket that is called so comes first: who answers it again
+    must not answer what the call has asked since.
+    """
+    named = [ticket for ticket in all_tickets if name in (ticket.name, ticket.id)]
+    named = named or [ticket for ticket in all_tickets if name == ticket.call_id]
+    if not named:
+        raise NotFound(
+            "ticket_not_found",
+            f"This run has no ticket {name!r}. One of another run, also of a child's, is answered at "
+            "that run: the ticket's run_id says which.",
+        )
+    open_ones = [ticket for ticket in named if ticket.status is TicketStatus.OPEN]
+    return (open_ones or named)[-1]
+
+
+async def _evaluate(
+    ctx: ServiceContext,
+    transaction: Transaction,
+    principal: Principal,
+    record: RunRecord,
+    ticket: Ticket,
+    given: Sequence[Decision],
+    request: DecisionRequest,
+) -> DecisionResult:
+    """What an answer comes to. `given` are the ticket's votes and its winner, as far as there are any."""
+    answer = request.answer
+    decision_id = request.decision_id or derived_decision_id(ticket.id, answer, principal.subject)
+    repeated = _repeated(ticket, given, decision_id, answer, principal)
+    if repeated is not None:
+        return DecisionResult(ticket, repeated, True, _missing(ticket, given, repeated.answer))
+    if ticket.status is not TicketStatus.OPEN:
+        raise _too_late(ticket)
+    await check_decision(ctx, transaction.connection, principal, record, ticket, given, request)
+    decision = Decision(
+        decision_id=decision_id, answer=answer, subject=principal.subject, at=transaction.now
+    )
+    missing = _missing(ticket, [*given, decision], answer)
+    rule = _remembered(ticket, decision, request.remember)
+    return DecisionResult(ticket, decision, votes_missing=missing, rule=rule)
+
+
+def _remembered(
+    ticket: Ticket, decision: Decision, remember: Remember | None
+) -> RememberedRule | None:
+    """A call that is let pass by people who were chosen for it can't let others pass by itself."""
+    action = decision.answer.action
+    if remember is None:
+        return None
+    if ticket.kind is not TicketKind.APPROVAL or action not in BEHAVIORS:
+        raise Invalid(
+            "remember_not_allowed",
+            f"Only approving or rejecting a call can be remembered, not this answer to "
+            f"{ticket.name!r}.",
+        )
+    if action is Action.APPROVE and ticket.terms.approvers is not None:
+        raise Invalid(
+            "remember_not_allowed",
+            f"Each call of {ticket.tool_name!r} needs its own approval, by the agent's rules.",
+        )
+    return rule_of_answer(
+        ticket,
+        action,
+        remember,
+        id=RuleId(new_id()),
+        by=decision.subject,
+        at=decision.at,
+        reason=decision.answer.reason,
+    )
+
+
+def _repeated(
+    ticket: Ticket,
+    given: Sequence[Decision],
+    decision_id: str,
+    answer: DecisionAnswer,
+    principal: Principal,
+) -> Decision | None:
+    """A repetition gets its first answer again, whatever has happened since."""
+    for decision in given:
+        if decision.decision_id != decision_id:
+            continue
+        if decision.subject == principal.subject and decision.answer.agrees_with(answer):
+            return decision
+        if ticket.status is TicketStatus.OPEN:
+            raise Conflict(
+                "decision_id_conflict",
+                f"Another answer was given under the id {decision_id!r}. Use a new one.",
+            )
+    return None
+
+
+def _missing(ticket: Ticket, given: Sequence[Decision], answer: DecisionAnswer) -> int:
+    """People who have to give this answer yet before it counts; each is counted once."""
+    rule = ticket.terms.approvers
+    if rule is None or not answer.allows_call:
+        return 0
+    people = {each.subject for each in given if each.answer.agrees_with(answer)}
+    return max(0, rule.quorum - len(people))
+
+
+def _too_late(ticket: Ticket) -> Refusal:
+    winner = ticket.decision
+    if winner is not None:
+        return Conflict(
+            "ticket_already_decided",
+            f"Ticket {ticket.name!r} was answered before: {winner.answer.action.value}.",
+            ticket_id=ticket.name,
+            winner=decision_to_json(winner),
+        )
+    if ticket.status is TicketStatus.EXPIRED:
+        return Gone("ticket_expired", f"Ticket {ticket.name!r} has expired.")
+    return Gone("ticket_void", f"Ticket {ticket.name!r} is void: nobody needs to answer it.")

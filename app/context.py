@@ -1,0 +1,44 @@
+"""What every command and query works with; built once by the composition root."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from app.agents.registry import AgentRegistry
+from app.backends.registry import Backends
+from app.clock import Clock
+from app.domain.ids import RunId, Tenant
+from app.domain.redaction import Redact, unredacted
+from app.events.fanout.hub import Hub
+from app.events.transaction import EventTransactions, Publisher
+from app.storage.postgres.database import Database
+
+AnnounceCancel: TypeAlias = Callable[[Tenant, RunId, str | None], Awaitable[None]]
+"""Tells whoever executes the run that somebody wants it cancelled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLimits:
+    """Bounds on what clients may ask for."""
+
+    queue_per_thread: int = 100
+    message_bytes: int = 1_000_000
+    signal_seconds: float = 86_400.0
+    """How long a signal without a ticket is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceContext:
+    database: Database
+    events: EventTransactions
+    publisher: Publisher
+    hub: Hub
+    clock: Clock
+    agents: AgentRegistry
+    limits: ServiceLimits
+    announce_cancel: AnnounceCancel
+    heartbeat_timeout: float
+    backends: Backends = field(default_factory=lambda: Backends({}, {}))
+    inbox_poll: float = 2.0
+    """Seconds after which a followed inbox is asked without a hint."""
+    redact: Redact = unredacted

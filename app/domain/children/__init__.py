@@ -1,0 +1,1 @@
+"""Child runs, background tasks, and the follow-up jobs between a parent and its child."""

@@ -1,0 +1,1 @@
+"""Options of an inference and the kinds of failure. Calling a model is in `runtime/inference` and `llm`."""

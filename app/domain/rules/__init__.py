@@ -1,0 +1,1 @@
+"""Permission rules: the language, its matching, and rules remembered from decisions."""

@@ -1,0 +1,1 @@
+"""Tool calls, their results, and what is known of a call that a crash interrupted."""

@@ -1,0 +1,108 @@
+"""Bounds on requests, checked before anything parses them: addresses, queries and bodies."""
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.domain.errors import Refusal, TooLarge
+from app.http.errors import problem, refusal
+from app.http.limits.json_bounds import problem_of_json
+
+MAX_PATH_LENGTH = 2_000
+MAX_QUERY_LENGTH = 8_000
+"""Both as sent, with escapes."""
+
+
+class BoundedBody:
+    """Refuses a request as soon as one of its parts is known to be too large.
+
+    A compressed body is refused: its size isn't known before it is decompressed.
+    """
+
+    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+        self._app = app
+        self._most_bytes = most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        if (too_long := _target_too_long(request)) is not None:
+            await too_long(scope, receive, send)
+            return
+        declared = request.headers.get("content-length", "0")
+        if not _is_at_most(declared, self._most_bytes):
+            await refusal(request, _too_large(self._most_bytes))(scope, receive, send)
+            return
+        packing = request.headers.get("content-encoding", "identity")
+        if packing.strip().lower() != "identity" and (
+            declared != "0" or "transfer-encoding" in request.headers
+        ):
+            sentence = f"The body's Content-Encoding is {packing[:100]}. Send it as it is."
+            response = problem(request, 415, "unsupported_media_type", sentence)
+            await response(scope, receive, send)
+            return
+        body = _Body(request, receive, self._most_bytes)
+
+        async def answered(message: Message) -> None:
+            if body.refused is None:
+                await send(message)
+
+        try:
+            await self._app(scope, body.receive, answered)
+        except ClientDisconnect:
+            if body.refused is None:
+                raise
+        if body.refused is not None:
+            await refusal(request, body.refused)(scope, receive, send)
+
+
+class _Body:
+    """The body of one request on its way to the application."""
+
+    def __init__(self, request: Request, receive: Receive, most_bytes: int) -> None:
+        self.refused: Refusal | None = None
+        self._receive = receive
+        self._most_bytes = most_bytes
+        self._is_json = "json" in request.headers.get("content-type", "").lower()
+        self._received = 0
+        self._pieces: list[bytes] = []
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if self.refused is None and message["type"] == "http.request":
+            self.refused = self._problem_with(message)
+        # The application sees that the client has gone; its answer is replaced.
+        return message if self.refused is None else {"type": "http.disconnect"}
+
+    def _problem_with(self, message: Message) -> Refusal | None:
+        piece = message.get("body", b"")
+        self._received += len(piece)
+        if self._received > self._most_bytes:
+            return _too_large(self._most_bytes)
+        if self._is_json:
+            self._pieces.append(piece)
+            if not message.get("more_body", False):
+                return problem_of_json(b"".join(self._pieces))
+        return None
+
+
+def _too_large(most_bytes: int) -> TooLarge:
+    sentence = f"The body is larger than {most_bytes} bytes. Send less, or send it in parts."
+    return TooLarge("body_too_large", sentence)
+
+
+def _target_too_long(request: Request) -> Response | None:
+    path = request.scope.get("raw_path") or request.scope["path"].encode()
+    if len(path) > MAX_PATH_LENGTH:
+        sentence = f"The address is longer than {MAX_PATH_LENGTH} bytes; there is nothing at it."
+        return problem(request, 404, "not_found", sentence)
+    if len(request.scope["query_string"]) > MAX_QUERY_LENGTH:
+        sentence = f"The query is longer than {MAX_QUERY_LENGTH} bytes. Ask for less at once."
+        return problem(request, 422, "invalid_request", sentence)
+    return None
+
+
+def _is_at_most(number: str, most: int) -> bool:
+    return number.isascii() and number.isdigit() and len(number) <= 18 and int(number) <= most

@@ -1,0 +1,215 @@
+"""Connections to model servers, straight on the event loop.
+
+The HTTP stack's own are built on anyio: several scopes and checkpoints around every read and write, and a
+system call per idle connection whenever one is looked for. A short answer costs a third less without.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Any, TypeAlias, cast
+
+import httpcore2
+
+from app.llm.http.chunk_coalescing import JoinedChunks
+
+ADDRESS_TIMEOUT_SECONDS = 1.0
+"""Seconds after which a host's next address is tried."""
+READ_AHEAD = 1024 * 1024
+"""Bytes that may wait for a reader before the server has to."""
+
+_Address: TypeAlias = tuple[socket.AddressFamily, str]
+
+
+class DirectBackend(httpcore2.AsyncNetworkBackend):
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            async with asyncio.timeout(timeout):
+                return await _connected(host, port, local_address, socket_options or ())
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout("no connection in time") from None
+        except OSError as error:
+            raise httpcore2.ConnectError(str(error)) from error
+
+
+async def _connected(
+    host: str,
+    port: int,
+    local_address: str | None,
+    options: Iterable[httpcore2.SOCKET_OPTION],
+) -> "Connection":
+    """To the first address of the host that answers soon, or else to the last that may answer late."""
+    loop = asyncio.get_running_loop()
+    local = None if local_address is None else (local_address, 0)
+
+    async def connected(address: _Address) -> Connection:
+        family, ip = address
+        _, connection = await loop.create_connection(
+            Connection, ip, port, family=family, local_addr=local
+        )
+        connection.set_options(options)
+        return connection
+
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    *others, last = [(family, str(address[0])) for family, _, _, _, address in found]
+    late = None
+    for address in others:
+        try:
+            async with asyncio.timeout(ADDRESS_TIMEOUT_SECONDS):
+                return await connected(address)
+        except TimeoutError:
+            late = address
+        except OSError:
+            continue
+    try:
+        return await connected(last)
+    except OSError:
+        if late is None:
+            raise
+    return await connected(late)
+
+
+class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
+    """One connection. Its end is told by the loop, so that asking for it costs nothing."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._chunks = JoinedChunks()
+        self._arrived = bytearray()
+        self._is_paused = False
+        self._ended = False
+        self._is_lost = False
+        self._error: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    # --- called by the loop ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._arrived += data
+        if len(self._arrived) > READ_AHEAD and not self._is_paused:
+            self._is_paused = True
+            self._open_transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._ended = True
+        self._wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended = self._is_lost = True
+        self._error = error
+        self._writable.set()
+        self._wake()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    # --- called by the HTTP stack -----------------------------------------------------------------
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        while self._arrived or not self._ended:
+            if not self._arrived:
+                await self._arrival(timeout)
+                continue
+            data = bytes(self._arrived[:max_bytes])
+            del self._arrived[:max_bytes]
+            if self._is_paused and not self._ended and len(self._arrived) <= READ_AHEAD // 2:
+                self._is_paused = False
+                self._open_transport.resume_reading()
+            if joined := self._chunks.feed(data):
+                return joined
+        if self._error is not None:
+            raise httpcore2.ReadError(str(self._error))
+        return self._chunks.rest()
+
+    async def _arrival(self, timeout: float | None) -> None:
+        self._reader = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._reader
+        except TimeoutError:
+            raise httpcore2.ReadTimeout("nothing came in time") from None
+        finally:
+            self._reader = None
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._require_open()
+        self._chunks.begin()
+        self._open_transport.write(buffer)
+        if self._writable.is_set():
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._writable.wait()
+        except TimeoutError:
+            raise httpcore2.WriteTimeout("the server doesn't read") from None
+        self._require_open()
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise httpcore2.WriteError("the server has closed the connection")
+
+    async def aclose(self) -> None:
+        """At once: a server that doesn't read, or doesn't end its TLS, would keep the connection open."""
+        if not self._is_lost:
+            self._open_transport.abort()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout):
+                transport = await loop.start_tls(
+                    self._open_transport, self, ssl_context, server_hostname=server_hostname
+                )
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout("no TLS in time") from None
+        except OSError as error:
+            raise httpcore2.ConnectError(str(error)) from error
+        assert transport is not None
+        self._transport = transport
+        return self
+
+    def get_extra_info(self, info: str) -> Any:
+        if info == "is_readable":
+            return self._ended or bool(self._arrived)
+        known = {"client_addr": "sockname", "server_addr": "peername"}
+        return self._open_transport.get_extra_info(known.get(info, info))
+
+    def set_options(self, options: Iterable[httpcore2.SOCKET_OPTION]) -> None:
+        try:
+            for option in options:
+                self._open_transport.get_extra_info("socket").setsockopt(*option)
+        except OSError:
+            self._open_transport.abort()
+            raise
+
+    @property
+    def _open_transport(self) -> asyncio.Transport:
+        if self._transport is None:
+            raise RuntimeError("not connected yet")
+        return self._transport

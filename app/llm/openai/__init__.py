@@ -1,0 +1,1 @@
+"""The OpenAI-compatible wire: request body, stream parser and options."""

@@ -1,0 +1,156 @@
+"""The body of an OpenAI-compatible request, made of what the runtime wants to know."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+from app.domain.inference.options import NO_OPTIONS
+from app.domain.json_values import compact
+from app.domain.threads.media_placeholders import placeholder, text_with_placeholders
+from app.domain.threads.messages import (
+    Base64Source,
+    Block,
+    Media,
+    Message,
+    Role,
+    Source,
+    Summary,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolOutcome,
+    ToolUse,
+    UnknownBlock,
+    UrlSource,
+)
+from app.domain.tools.tool_calls import ToolDescriptor
+from app.llm.openai.options import Dialect, parameters_of
+from app.runtime.ports import ModelRequest
+
+PLAIN = Dialect()
+
+
+def request_body(
+    request: ModelRequest,
+    model: str,
+    parameters: Mapping[str, Any],
+    dialect: Dialect = PLAIN,
+) -> bytes:
+    """`parameters` are the endpoint's own, sent as they are where the request's options say nothing."""
+    messages = [_message(message) for message in request.messages]
+    if request.system_prompt:
+        messages.insert(0, {"role": "system", "content": request.system_prompt})
+    body: dict[str, Any] = {
+        **parameters,
+        "model": model,
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.options != NO_OPTIONS:
+        body |= parameters_of(request.options, dialect)
+        body["model"] = request.options.upstream_model or model
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+    return compact(body).encode("utf-8", "replace")
+
+
+def _tool(tool: ToolDescriptor) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+        },
+    }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    match message.role:
+        case Role.SYSTEM:
+            return {"role": "system", "content": text_with_placeholders(message.content)}
+        case Role.USER:
+            return {"role": "user", "content": _content(message.content)}
+        case Role.TOOL:
+            return {
+                "role": "tool",
+                "tool_call_id": message.tool_call_id,
+                "content": text_with_placeholders(message.content),
+            }
+        case Role.ASSISTANT:
+            body: dict[str, Any] = {
+                "role": "assistant",
+                "content": text_with_placeholders(message.content),
+            }
+            if message.tool_calls:
+                body["tool_calls"] = [_call(call) for call in message.tool_calls]
+            return body
+        case _:
+            assert_never(message.role)
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    arguments = "{}" if call.arguments is None else compact(call.arguments)
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }
+
+
+def _content(blocks: Sequence[Block]) -> str | list[dict[str, Any]]:
+    """Plain text stays a string, which every server understands; anything else becomes parts."""
+    if all(isinstance(block, Text) for block in blocks):
+        return "".join(block.text for block in blocks if isinstance(block, Text))
+    return [part for block in blocks if (part := _part(block)) is not None]
+
+
+def _part(block: Block) -> dict[str, Any] | None:
+    match block:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Media():
+            return _media(block)
+        case Thinking():
+            return None
+        case ToolUse() | ToolOutcome() | Summary() | UnknownBlock():
+            return {"type": "text", "text": placeholder(block)}
+        case _:
+            assert_never(block)
+
+
+def _media(media: Media) -> dict[str, Any]:
+    match media.type:
+        case "image":
+            return {"type": "image_url", "image_url": {"url": _url(media.source)}}
+        case "video":
+            return {"type": "video_url", "video_url": {"url": _url(media.source)}}
+        case "document":
+            name = media.title or "document"
+            return {"type": "file", "file": {"filename": name, "file_data": _url(media.source)}}
+        case "audio":
+            return _audio(media.source)
+        case _:
+            assert_never(media.type)
+
+
+def _audio(source: Source) -> dict[str, Any]:
+    match source:
+        case Base64Source(media_type, data):
+            format_ = media_type.rpartition("/")[2].removeprefix("x-")
+            audio = {"data": data, "format": "mp3" if format_ == "mpeg" else format_}
+            return {"type": "input_audio", "input_audio": audio}
+        case UrlSource(url):
+            return {"type": "audio_url", "audio_url": {"url": url}}
+        case _:
+            assert_never(source)
+
+
+def _url(source: Source) -> str:
+    match source:
+        case Base64Source(media_type, data):
+            return f"data:{media_type};base64,{data}"
+        case UrlSource(url):
+            return url
+        case _:
+            assert_never(source)

@@ -1,0 +1,1 @@
+"""Other providers through pydantic-ai's direct API; its agent loop is not used."""

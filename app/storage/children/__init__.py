@@ -1,0 +1,1 @@
+"""Child runs and background tasks. Follow-up jobs about them are sent by `storage/queue`."""

@@ -1,0 +1,333 @@
+"""Background tasks: begun by a checkpoint, claimed like runs, ended once.
+
+Who ends a task, or begins one, holds its run's lock: the run's row counts those that are open.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, exists, func, insert, literal, or_, select, tuple_, update
+from sqlalchemy.dialects.postgresql import JSONB
+
+from app.domain.children.background_tasks import NewTask, Task, TaskKey, TaskOutcome, TaskStatus
+from app.domain.children.child_runs import work_from_json, work_to_json
+from app.domain.ids import AgentId, AgentVersion, CallId, RunId, TaskId, Tenant, ThreadId, WorkerId
+from app.domain.json_values import storable
+from app.domain.slices import Slice
+from app.domain.tools.tool_calls import Effect
+from app.storage.codec import Row, parsed
+from app.storage.page_rows import page_rows
+from app.storage.postgres.database import Connection, RawPool
+from app.storage.tables import tasks, workers
+
+
+def task_of(row: Row) -> Task:
+    return Task(
+        id=TaskId(row["id"]),
+        run_id=RunId(row["run_id"]),
+        thread_id=ThreadId(row["thread_id"]),
+        agent_id=AgentId(row["agent_id"]),
+        agent_version=AgentVersion(row["agent_version"]),
+        call_id=CallId(row["call_id"]),
+        tool_name=row["tool_name"],
+        arguments=parsed(row["arguments"]),
+        effect=Effect(row["effect"]),
+        idempotency_key=row["idempotency_key"],
+        status=TaskStatus(row["status"]),
+        # Only the engine reads rows that have one, and it has decoded it.
+        result=row["result"],
+        error=row["error"],
+        unread_messages=len(parsed(row["inbox"])) - row["inbox_read"],
+        attempt=row["attempt"],
+        losses=row["losses"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        reported_at=row["reported_at"],
+        updated_at=row["updated_at"],
+        child=None if row["child"] is None else work_from_json(parsed(row["child"])),
+    )
+
+
+def is_task(tenant: Tenant, task_id: TaskId) -> ColumnElement[bool]:
+    return (tasks.c.tenant == tenant) & (tasks.c.id == task_id)
+
+
+# --- for a run ------------------------------------------------------------------------------------
+
+
+async def begin(
+    connection: Connection,
+    tenant: Tenant,
+    run_id: RunId,
+    thread_id: ThreadId,
+    begun: Sequence[NewTask],
+    at: datetime,
+) -> None:
+    """New tasks of a run: for any worker to claim, unless another run is to carry one out."""
+    await connection.execute(
+        insert(tasks),
+        [
+            {
+                "tenant": tenant,
+                "id": task.id,
+                "run_id": run_id,
+                "thread_id": thread_id,
+                "agent_id": task.agent_id,
+                "agent_version": task.agent_version,
+                "call_id": task.call_id,
+                "tool_name": task.tool_name,
+                "arguments": storable(task.arguments),
+                "effect": task.effect.value,
+                "idempotency_key": task.idempotency_key,
+                "created_at": at,
+                "updated_at": at,
+                "child": None if task.child is None else work_to_json(task.child),
+                "child_run_id": None if task.child is None else task.child.run_id,
+            }
+            for task in begun
+        ],
+    )
+
+
+async def cancel_all(
+    connection: Connection,
+    tenant: Tenant,
+    run_id: RunId,
+    at: datetime,
+    *,
+    only: Sequence[TaskId] | None = None,
+) -> list[RunId]:
+    """End a run's open tasks, or just those named; whoever executes one finds out, but for the runs
+    that are returned: they have to be told."""
+    if only is not None and not only:
+        return []
+    open_ones = (
+        (tasks.c.tenant == tenant)
+        & (tasks.c.run_id == run_id)
+        & (tasks.c.status == TaskStatus.RUNNING.value)
+    )
+    statement = (
+        update(tasks)
+        .where(open_ones if only is None else open_ones & tasks.c.id.in_(only))
+        .values(status=TaskStatus.CANCELLED.value, owner=None, finished_at=at, updated_at=at)
+        .returning(tasks.c.child_run_id)
+    )
+    ended = await connection.scalars(statement)
+    return [RunId(child) for child in ended if child is not None]
+
+
+async def end(
+    connection: Connection,
+    tenant: Tenant,
+    task_id: TaskId,
+    outcome: TaskOutcome,
+    at: datetime,
+    *,
+    attempt: int | None,
+    is_reported: bool,
+) -> Task | None:
+    """Write a task's end, once: None, and nothing written, when it has one or another owner.
+
+    Without an attempt, whoever executes it has lost it by this.
+    """
+    mine = is_task(tenant, task_id) & (tasks.c.status == TaskStatus.RUNNING.value)
+    if attempt is not None:
+        mine &= tasks.c.attempt == attempt
+    statement = (
+        update(tasks)
+        .where(mine)
+        .values(
+            status=outcome.status.value,
+            result=storable(outcome.result),
+            error=storable(outcome.error),
+            owner=None,
+            finished_at=at,
+            reported_at=at if is_reported else None,
+            updated_at=at,
+        )
+        .returning(tasks)
+    )
+    row = (await connection.execute(statement)).mappings().one_or_none()
+    return None if row is None else task_of(row)
+
+
+async def get(connection: Connection, tenant: Tenant, task_id: TaskId) -> Task | None:
+    row = (
+        (await connection.execute(select(tasks).where(is_task(tenant, task_id)))).mappings().first()
+    )
+    return None if row is None else task_of(row)
+
+
+async def page(
+    connection: Connection,
+    tenant: Tenant,
+    run_id: RunId,
+    *,
+    before: tuple[datetime, TaskId] | None,
+    limit: int,
+) -> Slice[Task]:
+    """A run's tasks, newest first, before a place in that order."""
+    statement = select(tasks).where(tasks.c.tenant == tenant, tasks.c.run_id == run_id)
+    if before is not None:
+        statement = statement.where(tuple_(tasks.c.created_at, tasks.c.id) < before)
+    return await page_rows(
+        connection, statement, task_of, by=("created_at", "id"), descending=True, limit=limit
+    )
+
+
+# --- for a worker ---------------------------------------------------------------------------------
+
+_CLAIM = """
+WITH locked AS (
+    SELECT t.id, t.owner AS lost_owner FROM tasks t
+    WHERE t.tenant = $1 AND t.id = $2 AND t.status = 'running' AND t.child_run_id IS NULL
+        AND (t.owner IS NULL OR NOT EXISTS (
+            SELECT FROM workers w WHERE w.id = t.owner AND w.heartbeat_at > now() - $4::interval))
+        AND NOT t.losses + (t.owner IS NOT NULL)::int = ANY($5::int[])
+    FOR NO KEY UPDATE OF t
+)
+UPDATE tasks t SET attempt = t.attempt + 1, owner = $3,
+    losses = t.losses + (locked.lost_owner IS NOT NULL)::int,
+    started_at = coalesce(t.started_at, now()), updated_at = now()
+FROM locked WHERE t.tenant = $1 AND t.id = locked.id
+RETURNING t.*, locked.lost_owner
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedTask:
+    """The task is ours under a new attempt; `taken_over` tells whether a worker has died over it."""
+
+    tenant: Tenant
+    task: Task
+    taken_over: bool
+
+    @property
+    def was_begun(self) -> bool:
+        """A worker has had it before, and was lost over it or let it go."""
+        return self.taken_over or self.task.attempt > 1
+
+    @property
+    def key(self) -> TaskKey:
+        return TaskKey(self.tenant, self.task.id, self.task.attempt)
+
+
+async def claim(
+    pool: RawPool,
+    key: TaskKey,
+    owner: WorkerId,
+    timeout: float,
+    *,
+    unless_lost: Collection[int] = (),
+) -> ClaimedTask | None:
+    """At most one worker gets the task, and never while its owner is alive: forget it on None.
+
+    Nor does this one when so many workers as in `unless_lost` have been lost over it.
+    """
+    patience = timedelta(seconds=timeout)
+    row = await pool.fetchrow(_CLAIM, key.tenant, key.task_id, owner, patience, list(unless_lost))
+    if row is None:
+        return None
+    return ClaimedTask(key.tenant, task_of(row), row["lost_owner"] is not None)
+
+
+async def owned(pool: RawPool, owner: WorkerId) -> set[TaskKey]:
+    """The tasks that this process owns, by the database."""
+    rows = await pool.fetch(
+        "SELECT tenant, id, attempt FROM tasks WHERE owner = $1 AND status = 'running'", owner
+    )
+    return {TaskKey(Tenant(row["tenant"]), TaskId(row["id"]), row["attempt"]) for row in rows}
+
+
+async def is_owned(connection: Connection, key: TaskKey) -> bool:
+    """Whether the task is open under this attempt; its end waits for the run's lock, as the caller has."""
+    statement = select(tasks.c.id).where(
+        is_task(key.tenant, key.task_id),
+        tasks.c.status == TaskStatus.RUNNING.value,
+        tasks.c.attempt == key.attempt,
+    )
+    return (await connection.execute(statement)).first() is not None
+
+
+async def release(connection: Connection, key: TaskKey) -> bool:
+    """Let another worker have it at once; False when it was ended or lost before."""
+    result = await connection.execute(
+        update(tasks)
+        .where(
+            is_task(key.tenant, key.task_id),
+            tasks.c.status == TaskStatus.RUNNING.value,
+            tasks.c.attempt == key.attempt,
+        )
+        .values(owner=None, updated_at=func.now())
+    )
+    return result.rowcount == 1
+
+
+async def without_owner(
+    connection: Connection, *, heartbeat_timeout: float, grace: float, limit: int
+) -> list[TaskKey]:
+    """Open tasks without a live owner, of every tenant; for the sweeper.
+
+    One that was touched within `grace` and has no owner has a delivery on its way.
+    """
+    alive = exists().where(
+        workers.c.id == tasks.c.owner,
+        workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout),
+    )
+    settled = tasks.c.updated_at < func.now() - timedelta(seconds=grace)
+    rows = await connection.execute(
+        select(tasks.c.tenant, tasks.c.id, tasks.c.attempt)
+        .where(
+            tasks.c.status == TaskStatus.RUNNING.value,
+            tasks.c.child_run_id.is_(None),
+            or_(tasks.c.owner.is_(None) & settled, tasks.c.owner.is_not(None) & ~alive),
+        )
+        .order_by(tasks.c.updated_at)
+        .limit(limit)
+    )
+    return [TaskKey(Tenant(row.tenant), TaskId(row.id), row.attempt) for row in rows]
+
+
+# --- its inbox ------------------------------------------------------------------------------------
+
+
+async def send_message(
+    connection: Connection, tenant: Tenant, task_id: TaskId, text: str, key: str
+) -> None:
+    """Put a message before an open task, once per key."""
+    message: list[dict[str, Any]] = [{"key": key, "text": storable(text)}]
+    known = tasks.c.inbox.contains([{"key": key}])
+    await connection.execute(
+        update(tasks)
+        .where(is_task(tenant, task_id), tasks.c.status == TaskStatus.RUNNING.value, ~known)
+        .values(
+            inbox=tasks.c.inbox.op("||", return_type=JSONB)(literal(message, JSONB)),
+            updated_at=func.now(),
+        )
+    )
+
+
+_READ = """
+WITH locked AS (
+    SELECT tenant, id, inbox, inbox_read FROM tasks
+    WHERE tenant = $1 AND id = $2 AND attempt = $3 AND status = 'running' FOR NO KEY UPDATE
+), done AS (
+    UPDATE tasks t SET inbox_read = jsonb_array_length(l.inbox) FROM locked l
+    WHERE t.tenant = l.tenant AND t.id = l.id AND l.inbox_read < jsonb_array_length(l.inbox)
+)
+SELECT m.message ->> 'text' AS text FROM locked,
+    jsonb_array_elements(locked.inbox) WITH ORDINALITY AS m(message, place)
+WHERE m.place > $4 ORDER BY m.place
+"""
+
+
+async def read_messages(pool: RawPool, key: TaskKey, after: int) -> list[str]:
+    """What came after the first `after` messages, which now counts as read.
+
+    The number is the reader's: a task that is executed again reads all of them again.
+    """
+    rows = await pool.fetch(_READ, key.tenant, key.task_id, key.attempt, after)
+    return [row["text"] for row in rows]

@@ -1,0 +1,1 @@
+"""The event log: appending, reading and counting. Publishing is in `app/events`."""

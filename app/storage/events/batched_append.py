@@ -1,0 +1,126 @@
+"""The events of many runs logged by one statement, and what became of a write whose connection died."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.domain.ids import RunId, Tenant, ThreadId
+from app.storage.events.columns import event_columns
+from app.storage.events.event_log import EventEntry
+from app.storage.postgres.database import RawPool
+
+_FLUSH = """
+WITH want AS (
+    SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::int[], $5::int[])
+        WITH ORDINALITY AS w(tenant, thread_id, run_id, attempt, n, i)
+), locked AS (
+    SELECT w.i, w.n, h.tenant, h.thread_id FROM want w
+    JOIN event_heads h ON h.tenant = w.tenant AND h.thread_id = w.thread_id
+    WHERE h.run_id = w.run_id AND h.attempt = w.attempt
+    ORDER BY h.tenant, h.thread_id
+    FOR NO KEY UPDATE OF h SKIP LOCKED
+), head AS (
+    UPDATE event_heads h SET next_seq = h.next_seq + l.n FROM locked l
+    WHERE h.tenant = l.tenant AND h.thread_id = l.thread_id
+    RETURNING l.i, h.next_seq - l.n AS first_seq
+), event AS (
+    INSERT INTO events (tenant, thread_id, seq, run_id, step, ts, event_type, body)
+    SELECT w.tenant, w.thread_id, head.first_seq + e.place, w.run_id, e.step, $6, e.type, e.body
+    FROM unnest($7::int[], $8::int[], $9::int[], $10::text[], $11::text[])
+        AS e(i, place, step, type, body)
+    JOIN want w ON w.i = e.i JOIN head ON head.i = e.i
+)
+SELECT i, first_seq FROM head
+"""
+
+_HEADS_HELD = """
+SELECT w.i FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::int[])
+    WITH ORDINALITY AS w(tenant, thread_id, run_id, attempt, i)
+JOIN event_heads h ON h.tenant = w.tenant AND h.thread_id = w.thread_id
+    AND h.run_id = w.run_id AND h.attempt = w.attempt
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """What one run has said since its last flush, under the attempt that said it."""
+
+    tenant: Tenant
+    thread_id: ThreadId
+    run_id: RunId
+    attempt: int
+    entries: Sequence[EventEntry]
+
+
+async def flush(pool: RawPool, flushes: Sequence[Flush], at: datetime) -> dict[int, int]:
+    """Number and log the events of many runs in one commit.
+
+    Returns the first seq for each index that was written. One that is missing was locked by somebody
+    or has lost its run: `still_owned` tells which.
+    """
+    events = event_columns(flush.entries for flush in flushes)
+    rows = await pool.fetch(
+        _FLUSH,
+        [flush.tenant for flush in flushes],
+        [flush.thread_id for flush in flushes],
+        [flush.run_id for flush in flushes],
+        [flush.attempt for flush in flushes],
+        [len(flush.entries) for flush in flushes],
+        at,
+        *events,
+    )
+    return {row["i"] - 1: row["first_seq"] for row in rows}
+
+
+async def still_owned(pool: RawPool, flushes: Sequence[Flush]) -> set[int]:
+    """Which of these runs are still ours to speak for, without waiting for any lock."""
+    rows = await pool.fetch(
+        _HEADS_HELD,
+        [flush.tenant for flush in flushes],
+        [flush.thread_id for flush in flushes],
+        [flush.run_id for flush in flushes],
+        [flush.attempt for flush in flushes],
+    )
+    return {row["i"] - 1 for row in rows}
+
+
+_SEE_OUT = """
+WITH thread AS (
+    SELECT t.tenant, t.id FROM unnest($1::text[], $2::uuid[]) AS w(tenant, thread_id)
+    JOIN threads t ON t.tenant = w.tenant AND t.id = w.thread_id
+    ORDER BY t.tenant, t.id
+    FOR NO KEY UPDATE OF t
+)
+SELECT FROM thread JOIN event_heads h ON h.tenant = thread.tenant AND h.thread_id = thread.id
+ORDER BY h.tenant, h.thread_id
+FOR NO KEY UPDATE OF h
+"""
+
+_LANDED = """
+SELECT w.i, coalesce(min(e.seq), 0) AS first_seq
+FROM unnest($1::text[], $2::uuid[], $3::uuid[])
+    WITH ORDINALITY AS w(tenant, thread_id, run_id, i)
+LEFT JOIN events e ON e.tenant = w.tenant AND e.thread_id = w.thread_id AND e.run_id = w.run_id
+    AND e.ts = $4
+LEFT JOIN runs r ON r.tenant = w.tenant AND r.id = w.run_id AND r.updated_at = $4
+WHERE e.seq IS NOT NULL OR r.id IS NOT NULL
+GROUP BY w.i
+"""
+
+
+async def find_committed(
+    pool: RawPool, runs: Sequence[tuple[Tenant, ThreadId, RunId]], at: datetime
+) -> dict[int, int]:
+    """After a connection died over a commit: which of these runs it has written, by its instant.
+
+    Returns the first event seq of each; 0 for a checkpoint without events. The server may still be
+    at work for a client that is gone: it is seen out first, by its locks.
+    """
+    tenants = [tenant for tenant, _, _ in runs]
+    thread_ids = [thread_id for _, thread_id, _ in runs]
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute(_SEE_OUT, tenants, thread_ids)
+        rows = await connection.fetch(
+            _LANDED, tenants, thread_ids, [run_id for _, _, run_id in runs], at
+        )
+    return {row["i"] - 1: row["first_seq"] for row in rows}

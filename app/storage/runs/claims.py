@@ -1,0 +1,255 @@
+"""How a run begins to execute: created and admitted at once, or claimed; one statement each."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import asyncpg
+
+from app.domain.checkpoints import PendingEvent
+from app.domain.events.command_events import InputDelivered
+from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
+from app.domain.json_values import JsonObject
+from app.domain.runs.runs import NewRun, RunRecord, RunStatus
+from app.storage.codec import message_columns, parsed, run_of, storable_json
+from app.storage.events.event_log import EventEntry, entry
+from app.storage.postgres.database import RawPool
+
+# --- admit ----------------------------------------------------------------------------------------
+
+_ADMIT = """
+WITH thread AS (
+    INSERT INTO threads AS t (tenant, id, next_message_seq, open_run_id, latest_run_id)
+    VALUES ($1, $2, 1 + $10, $3, $3)
+    ON CONFLICT (tenant, id) DO UPDATE
+        SET next_message_seq = t.next_message_seq + $10, open_run_id = $3, latest_run_id = $3,
+            updated_at = now()
+        WHERE t.open_run_id IS NULL AND t.queue_length = 0
+    RETURNING t.next_message_seq - $10 AS first_seq, t.state
+), head AS (
+    INSERT INTO event_heads AS h (tenant, thread_id, next_seq, run_id, attempt)
+    SELECT $1, $2, 1 + cardinality($16::text[]), $3, 1 FROM thread
+    ON CONFLICT (tenant, thread_id) DO UPDATE
+        SET next_seq = h.next_seq + cardinality($16::text[]), run_id = excluded.run_id,
+            attempt = excluded.attempt
+    RETURNING h.next_seq - cardinality($16::text[]) AS seq
+), run AS (
+    INSERT INTO runs (tenant, id, thread_id, agent_id, agent_version, status, admitted, root_run_id,
+        parent_run_id, parent_thread_id, parent_call_id, depth, retry_of, request, request_digest,
+        metadata, started_by, traceparent, attempt, owner, created_at, started_at, updated_at,
+        events_from, input_from, input_to, input_ids)
+    SELECT $1, $3, $2, $4, $5, 'running', true, $18, $19, $20, $21, $22, $23, $6::text::jsonb, $7,
+        $8::text::jsonb, $9, $24, 1, $25, $15, $15, $15,
+        head.seq, thread.first_seq, thread.first_seq + $10 - 1, $11::uuid[]
+    FROM thread, head
+), message AS (
+    INSERT INTO messages (tenant, thread_id, seq, message_id, role, visibility, content, created_at)
+    SELECT $1, $2, thread.first_seq + m.i - 1, m.id, m.role, m.visibility, m.content::jsonb, $15
+    FROM thread, unnest($11::uuid[], $12::text[], $13::text[], $14::text[])
+        WITH ORDINALITY AS m(id, role, visibility, content, i)
+), event AS (
+    INSERT INTO events (tenant, thread_id, seq, run_id, ts, event_type, body)
+    SELECT $1, $2, head.seq + e.i - 1, $3, $15, e.type, e.body
+    FROM head, unnest($16::text[], $17::text[]) WITH ORDINALITY AS e(type, body, i)
+)
+SELECT thread.first_seq, thread.state::text, head.seq FROM thread, head
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedRow:
+    """The run is ours and running; its messages stand in the log from `first_message_seq` on."""
+
+    first_message_seq: int
+    event_seq: int
+    thread_state: JsonObject = field(default_factory=dict)
+
+
+async def admit(
+    pool: RawPool, run: NewRun, owner: WorkerId, said: Sequence[EventEntry], at: datetime
+) -> AdmittedRow | None:
+    """Create a run that this process executes at once, attempt 1, and log what is said of that.
+
+    None, and nothing written, when its thread is occupied or queued for, or its id is taken.
+    """
+    try:
+        row = await pool.fetchrow(_ADMIT, *_admit_arguments(run, owner, said, at))
+    except asyncpg.UniqueViolationError:
+        return None
+    if row is None:
+        return None
+    return AdmittedRow(row["first_seq"], row["seq"], parsed(row["state"]) or {})
+
+
+def _admit_arguments(
+    run: NewRun, owner: WorkerId, said: Sequence[EventEntry], at: datetime
+) -> tuple[object, ...]:
+    columns = [message_columns(message) for message in run.messages]
+    lineage = run.lineage
+    return (
+        run.tenant,
+        run.thread_id,
+        run.id,
+        run.agent_id,
+        run.agent_version,
+        storable_json(run.request),
+        run.request_digest,
+        storable_json(run.metadata),
+        run.started_by,
+        len(columns),
+        [column["message_id"] for column in columns],
+        [column["role"] for column in columns],
+        [column["visibility"] for column in columns],
+        [column["content"] for column in columns],
+        at,
+        [entry.event_type for entry in said],
+        [entry.body for entry in said],
+        lineage.root_run_id,
+        lineage.parent_run_id,
+        lineage.parent_thread_id,
+        lineage.parent_call_id,
+        lineage.depth,
+        lineage.retry_of,
+        run.traceparent,
+        owner,
+    )
+
+
+# --- claim ----------------------------------------------------------------------------------------
+
+_CLAIM = """
+WITH thread AS (
+    SELECT t.next_message_seq AS next_seq, t.state AS thread_state FROM threads t
+    WHERE t.tenant = $1 AND t.id = $2 FOR NO KEY UPDATE
+), locked AS (
+    SELECT r.id, r.status AS was, r.owner AS lost_owner,
+        -- An answer that a wait has interrupted is completed before anything new is read.
+        coalesce(jsonb_typeof(r.state #> '{extensions,__runtime.partial_answer}') = 'object', false)
+            AS has_partial_answer
+    FROM runs r, thread
+    WHERE r.tenant = $1 AND r.id = $3 AND r.admitted AND r.status <> 'done'
+        AND (r.owner IS NULL OR NOT EXISTS (
+            SELECT FROM workers w WHERE w.id = r.owner AND w.heartbeat_at > now() - $5::interval))
+        AND NOT r.losses + (r.owner IS NOT NULL)::int = ANY($8::int[])
+        -- A paused run is claimed only to be suspended after the loss of its owner, or to be cancelled.
+        AND (r.pause_requested_at IS NULL OR r.status = 'running'
+            OR r.cancel_requested_at IS NOT NULL)
+        -- A run that waits for a moment resumes no earlier, unless it is to be cancelled.
+        AND (r.waiting_until IS NULL OR r.waiting_until <= now() OR r.cancel_requested_at IS NOT NULL)
+    FOR NO KEY UPDATE OF r
+), waiting AS (
+    SELECT i.id, i.message, i.position FROM inputs i, locked
+    WHERE i.tenant = $1 AND i.run_id = $3 AND i.status = 'pending' AND NOT locked.has_partial_answer
+    FOR NO KEY UPDATE OF i
+), pending AS (
+    SELECT w.id, w.message, thread.next_seq + row_number() OVER (ORDER BY w.position) - 1 AS seq
+    FROM waiting w, thread
+), logged AS (
+    INSERT INTO messages (tenant, thread_id, seq, message_id, role, visibility, content)
+    SELECT $1, $2, p.seq, (p.message->>'id')::uuid, p.message->>'role',
+        coalesce(p.message->>'visibility', 'all'), p.message->'content'
+    FROM pending p
+), consumed AS (
+    UPDATE inputs i SET status = 'consumed', consumed_seq = p.seq FROM pending p
+    WHERE i.tenant = $1 AND i.id = p.id
+), counted AS (
+    SELECT min(seq) AS from_seq, max(seq) AS to_seq,
+        array_agg((message->>'id')::uuid ORDER BY seq) AS ids, array_agg(id ORDER BY seq) AS inputs
+    FROM pending
+), advanced AS (
+    UPDATE threads t SET next_message_seq = counted.to_seq + 1, updated_at = now() FROM counted
+    WHERE t.tenant = $1 AND t.id = $2 AND counted.to_seq IS NOT NULL
+), claimed AS (
+    UPDATE runs r SET status = 'running', attempt = r.attempt + 1, owner = $4,
+        losses = r.losses + (locked.lost_owner IS NOT NULL)::int, dispatch_id = $6,
+        -- What its owner executed after the last checkpoint, as far as it was heard of.
+        lost_seconds = r.lost_seconds + coalesce((
+            SELECT greatest(0, extract(epoch FROM w.heartbeat_at - r.updated_at))
+            FROM workers w WHERE w.id = locked.lost_owner), 0),
+        waiting_reason = NULL, waiting_message = NULL, waiting_until = NULL,
+        -- A run's input is what it was started with: what comes later is in the log alone.
+        input_from = coalesce(r.input_from, counted.from_seq),
+        input_to = coalesce(r.input_to, counted.to_seq),
+        input_ids = CASE WHEN r.input_from IS NULL THEN coalesce(counted.ids, '{}')
+            ELSE r.input_ids END,
+        unread_inputs = r.unread_inputs - coalesce(cardinality(counted.ids), 0),
+        started_at = coalesce(r.started_at, now()), updated_at = now()
+    FROM locked, counted
+    WHERE r.tenant = $1 AND r.id = locked.id
+    RETURNING r.*, locked.was, locked.lost_owner
+), head AS (
+    UPDATE event_heads h SET run_id = $3, attempt = claimed.attempt,
+        next_seq = h.next_seq + coalesce(cardinality(counted.ids), 0)
+    FROM claimed, counted WHERE h.tenant = $1 AND h.thread_id = $2
+    RETURNING h.next_seq - coalesce(cardinality(counted.ids), 0) AS first_seq
+), delivered AS (
+    INSERT INTO events (tenant, thread_id, seq, run_id, ts, event_type, body)
+    SELECT $1, $2, head.first_seq + p.seq - thread.next_seq, $3, now(), $7, format(
+        '{"input_id":"%s","message_id":"%s","message_seq":%s}', p.id, p.message->>'id', p.seq)
+    FROM pending p, head, thread
+)
+SELECT claimed.*, coalesce(counted.to_seq + 1, thread.next_seq) AS next_seq,
+    thread.thread_state::text, counted.inputs AS delivered, counted.ids AS delivered_ids,
+    head.first_seq AS event_seq
+FROM claimed CROSS JOIN counted CROSS JOIN thread LEFT JOIN head ON true
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRow:
+    """The run is ours under a new attempt. `was` is its status before, `taken_over` tells whether
+    another worker has died over it."""
+
+    record: RunRecord
+    previous_state: RunStatus
+    taken_over: bool
+    next_message_seq: int
+    thread_state: JsonObject
+    events: Sequence[EventEntry] = ()
+    """What the claim has said: of each input that it let into the log."""
+    event_seq: int = 0
+    """The number of the first of them."""
+
+
+async def claim(
+    pool: RawPool,
+    tenant: Tenant,
+    thread_id: ThreadId,
+    run_id: RunId,
+    owner: WorkerId,
+    timeout: float,
+    dispatch_id: str | None = None,
+    *,
+    unless_lost: Collection[int] = (),
+) -> ClaimedRow | None:
+    """At most one worker gets the run, and never while its owner is alive: forget it on None.
+
+    Nor does this one when so many workers as in `unless_lost` have been lost over it. The run's waiting
+    inputs enter the log in the same instant, and it is said of each.
+    """
+    patience = timedelta(seconds=timeout)
+    row = await pool.fetchrow(
+        *(_CLAIM, tenant, thread_id, run_id, owner, patience, dispatch_id),
+        InputDelivered.event_type,
+        list(unless_lost),
+    )
+    if row is None:
+        return None
+    return ClaimedRow(
+        run_of(row),
+        RunStatus(row["was"]),
+        row["lost_owner"] is not None,
+        row["next_seq"],
+        parsed(row["thread_state"]) or {},
+        _told_of(row),
+        row["event_seq"] or 0,
+    )
+
+
+def _told_of(row: asyncpg.Record) -> list[EventEntry]:
+    input_ids, message_ids = row["delivered"] or (), row["delivered_ids"] or ()
+    first = row["next_seq"] - len(input_ids)
+    return [
+        entry(PendingEvent(InputDelivered(str(input_id), str(message_id), first + place), None))
+        for place, (input_id, message_id) in enumerate(zip(input_ids, message_ids, strict=True))
+    ]

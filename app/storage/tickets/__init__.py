@@ -1,0 +1,1 @@
+"""Tickets, decisions, remembered rules, and the feed of tickets."""

@@ -1,0 +1,145 @@
+"""Decisions: what people have answered to tickets, the answers that counted and the others."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+
+from app.domain.ids import Tenant, TicketKey
+from app.domain.json_values import storable
+from app.domain.tickets.decisions import (
+    Action,
+    Decision,
+    DecisionAnswer,
+    DecisionEffect,
+    StoredAttempt,
+)
+from app.storage.codec import Row, storable_json
+from app.storage.postgres.database import Connection, raw
+from app.storage.tables import decisions
+
+decision_columns = (
+    decisions.c.action.label("d_action"),
+    decisions.c.payload.label("d_payload"),
+    decisions.c.reason.label("d_reason"),
+    decisions.c.subject.label("d_subject"),
+    decisions.c.at.label("d_at"),
+)
+
+DECISION_NAMES = tuple(column.name for column in decision_columns)
+
+
+def decision_of(row: Row) -> Decision:
+    action = Action(row["d_action"])
+    payload = row["d_payload"]
+    return Decision(
+        decision_id=row["decision_id"],
+        answer=DecisionAnswer(
+            action=action,
+            arguments=payload if action is Action.EDIT else None,
+            result=None if action is Action.EDIT else payload,
+            reason=row["d_reason"],
+        ),
+        subject=row["d_subject"],
+        at=row["d_at"],
+    )
+
+
+_RECORD = """
+WITH given AS (
+    INSERT INTO decisions (tenant, ticket, decision_id, action, payload, reason, subject, effect, at)
+    VALUES ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9)
+), decided AS (
+    UPDATE tickets SET status = 'decided', decision_id = $3, updated_at = $9
+    WHERE tenant = $1 AND id = $2 AND status = 'open' AND $8 = 'decided'
+)
+INSERT INTO ticket_feed (tenant, ticket, kind, decision_id)
+SELECT tenant, id, $8, $3 FROM tickets WHERE tenant = $1 AND id = $2 AND kind NOT IN ('child', 'event')
+"""
+
+
+async def decide(
+    connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision
+) -> None:
+    """Record the winning answer; the caller holds the run's lock and saw the ticket open."""
+    await _record(connection, tenant, key, decision, DecisionEffect.DECIDED)
+
+
+async def vote(connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision) -> None:
+    """Record an answer that counts once enough people have given it, under the run's lock."""
+    await _record(connection, tenant, key, decision, DecisionEffect.VOTED)
+
+
+async def note_refusal(
+    connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision, refusal: str
+) -> None:
+    """Keep that somebody has tried; who tries the same again and again is noted once."""
+    statement = insert(decisions).values(
+        **_decision_row(tenant, key, decision, DecisionEffect.REFUSED), refusal=refusal
+    )
+    await connection.execute(
+        statement.on_conflict_do_nothing(index_elements=["tenant", "ticket", "decision_id"])
+    )
+
+
+async def _record(
+    connection: Connection,
+    tenant: Tenant,
+    key: TicketKey,
+    decision: Decision,
+    effect: DecisionEffect,
+) -> None:
+    """The answer, what it makes of its ticket, and what the inbox is told: one statement, because people
+    wait for what comes after it."""
+    payload = decision.answer.payload
+    await (await raw(connection)).execute(
+        _RECORD,
+        tenant,
+        key,
+        decision.decision_id,
+        decision.answer.action.value,
+        None if payload is None else storable_json(payload),
+        storable(decision.answer.reason),
+        decision.subject,
+        effect.value,
+        decision.at,
+    )
+
+
+def _decision_row(
+    tenant: Tenant, key: TicketKey, decision: Decision, effect: DecisionEffect
+) -> dict[str, Any]:
+    return {
+        "tenant": tenant,
+        "ticket": key,
+        "decision_id": decision.decision_id,
+        "action": decision.answer.action.value,
+        "payload": storable(decision.answer.payload),
+        "reason": storable(decision.answer.reason),
+        "subject": decision.subject,
+        "effect": effect.value,
+        "at": decision.at,
+    }
+
+
+async def attempts(
+    connection: Connection, tenant: Tenant, keys: Sequence[TicketKey]
+) -> list[StoredAttempt]:
+    """All answers that were given to some tickets, oldest first."""
+    statement = (
+        select(decisions.c.ticket, decisions.c.decision_id, *decision_columns)
+        .add_columns(decisions.c.effect, decisions.c.refusal)
+        .where(decisions.c.tenant == tenant, decisions.c.ticket.in_(keys))
+        .order_by(decisions.c.at, decisions.c.decision_id)
+    )
+    rows = await connection.execute(statement)
+    return [
+        StoredAttempt(
+            TicketKey(row["ticket"]),
+            decision_of(row),
+            DecisionEffect(row["effect"]),
+            row["refusal"],
+        )
+        for row in rows.mappings()
+    ]

@@ -1,0 +1,1 @@
+"""A Python function as a tool: its signature, the call, its output and its result."""

@@ -1,0 +1,218 @@
+"""Python functions as tools: the `@tool` decorator and what it makes of a function."""
+
+import asyncio
+import inspect
+import logging
+import math
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from app.domain.errors import ConfigurationError
+from app.domain.json_values import Json, JsonObject, as_object
+from app.domain.tools.reconciliation import DontKnow, Found, Reconciled
+from app.domain.tools.tool_calls import Effect, ToolDescriptor, ToolResult
+from app.runtime.ports import ToolContext
+from app.tools.functions.call import call, emitting_until_closed, is_being_cancelled, text_of
+from app.tools.functions.docstring import read_docstring
+from app.tools.functions.failure import ToolFailed
+from app.tools.functions.reconcile import Reconciler, ask_reconciler, reconciler_of
+from app.tools.functions.results import result_of, tool_failed
+from app.tools.functions.signature import InvalidArguments, Parameters, parameters_of
+from app.tools.result_limits import MAX_ERROR_CHARACTERS, MAX_RESULT_BYTES, shortened
+from app.tools.schemas.validate import build_validator
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What every provider takes as the name of a function."""
+MAX_RETRIES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionTool(Generic[P, R]):
+    """A function as a `Tool`. Called like the function it was made of, it still is that function."""
+
+    function: Callable[P, R]
+    descriptor: ToolDescriptor
+    parameters: Parameters
+    max_result_bytes: int = MAX_RESULT_BYTES
+    reconciler: Reconciler | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def invalid_arguments(self, arguments: Json) -> str | None:
+        # Converted too and not only checked: what can't be run must not be put before a person.
+        try:
+            self.parameters.read(arguments)
+        except InvalidArguments as error:
+            return str(error)
+        return None
+
+    async def execute(self, arguments: Json, context: ToolContext) -> ToolResult:
+        heard = emitting_until_closed(context)
+        try:
+            return await self._attempt(arguments, heard)
+        except InvalidArguments as error:
+            text = f"Invalid arguments: {context.redact(str(error))}"
+            text = shortened(text, MAX_ERROR_CHARACTERS)
+            return ToolResult.error(self.descriptor.name, text, may_be_retried=False)
+        finally:
+            heard.closed.set()
+
+    async def _attempt(self, arguments: Json, context: ToolContext) -> ToolResult:
+        name, timeout = self.descriptor.name, self.descriptor.timeout
+        values = self.parameters.read(arguments)
+        values |= dict.fromkeys(self.parameters.context_names, context)
+        try:
+            async with asyncio.timeout(timeout) as deadline:
+                returned = await call(self.function, values, context.wait_for_capacity)
+        except InvalidArguments:
+            raise
+        except asyncio.CancelledError:
+            if is_being_cancelled():
+                raise
+            # Something that the tool awaited was cancelled; nobody has cancelled the run.
+            return tool_failed(name, "something that the tool waited for was cancelled")
+        except ToolFailed as error:
+            text = shortened(context.redact(error.message), MAX_ERROR_CHARACTERS)
+            return ToolResult.error_with_code(
+                name, error.code, text, may_be_retried=error.may_be_retried
+            )
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a tool's error never ends a run
+            if deadline.expired():
+                return ToolResult.error(name, f"Timed out after {timeout:g} s")
+            _log.warning("tool %s failed", name, exc_info=error)
+            return tool_failed(name, context.redact(text_of(error)))
+        return result_of(self.descriptor, returned, self.max_result_bytes)
+
+    @property
+    def reconciles(self) -> bool:
+        return self.reconciler is not None
+
+    async def reconcile(self, arguments: Json, context: ToolContext) -> Found:
+        if self.reconciler is None:
+            return DontKnow()
+        return await ask_reconciler(
+            self.reconciler,
+            self.descriptor,
+            as_object(arguments) or {},
+            context,
+            self.max_result_bytes,
+        )
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    retries: int = 0,
+    effect: Effect | Literal["read", "idempotent", "unsafe"] = "unsafe",
+    response_schema: JsonObject | None = None,
+    max_result_bytes: int = MAX_RESULT_BYTES,
+    reconcile: Callable[..., Reconciled | Awaitable[Reconciled]] | None = None,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    retries: int = 0,
+    effect: Effect | Literal["read", "idempotent", "unsafe"] = "unsafe",
+    response_schema: JsonObject | None = None,
+    max_result_bytes: int = MAX_RESULT_BYTES,
+    reconcile: Callable[..., Reconciled | Awaitable[Reconciled]] | None = None,
+) -> Any:
+    """Make a tool of a function, async or not: `@tool` or `@tool(timeout=10, effect="read")`.
+
+    Its signature becomes the schema, its docstring the description. `timeout` is in seconds, for each
+    try; `effect` says what running a call twice would do; `retries` is how often a call that fails is
+    tried again, if that may be; `response_schema` is what a person's answer must fit.
+
+    `reconcile` is asked first about a call that was running when its worker was lost. It is a function,
+    async or not, of the call's idempotency key, and if it likes of a `ToolContext` and of `arguments`. It
+    looks, changes nothing, and answers `Happened(result)`, `DidNotHappen()` or `DontKnow(why)`. What it
+    doesn't know, or fails to say, is left to `effect`.
+    """
+
+    def made(function: Callable[..., Any]) -> FunctionTool[..., Any]:
+        known_as = name if name is not None else getattr(function, "__name__", repr(function))
+        _must_be_usable(known_as, function, timeout, max_result_bytes)
+        _must_be_repeatable(known_as, effect, retries)
+        text, described = read_docstring(function)
+        parameters = parameters_of(known_as, function, described)
+        if response_schema is not None:
+            _must_be_a_schema(known_as, response_schema)
+        descriptor = ToolDescriptor(
+            name=known_as,
+            description=text if description is None else description,
+            parameters=parameters.schema,
+            effect=Effect(effect),
+            timeout=timeout,
+            retries=retries,
+            response_schema=response_schema,
+        )
+        return FunctionTool(
+            function=function,
+            descriptor=descriptor,
+            parameters=parameters,
+            max_result_bytes=max_result_bytes,
+            reconciler=None if reconcile is None else reconciler_of(known_as, reconcile),
+        )
+
+    return made if function is None else made(function)
+
+
+def _must_be_usable(
+    name: str, function: object, timeout: float | None, max_result_bytes: int
+) -> None:
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"tool {name!r}: a name has 1 to 64 of the characters A-Z a-z 0-9 _ -;"
+            ' give another one: @tool(name="…")'
+        )
+    if not inspect.isroutine(function):
+        raise ConfigurationError(f"tool {name!r}: @tool belongs on a function")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(
+            f"tool {name!r}: it yields, but a tool returns;"
+            " use ToolContext.stream_output for what shall be seen earlier"
+        )
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise ConfigurationError(f"tool {name!r}: timeout must be a number of seconds above 0")
+    if max_result_bytes < 1:
+        raise ConfigurationError(f"tool {name!r}: max_result_bytes must be at least 1")
+
+
+def _must_be_repeatable(name: str, effect: str, retries: int) -> None:
+    if effect not in tuple(Effect):
+        known = ", ".join(Effect)
+        raise ConfigurationError(f"tool {name!r}: effect {effect!r} isn't one of {known}")
+    if not 0 <= retries <= MAX_RETRIES:
+        raise ConfigurationError(f"tool {name!r}: retries must be a number from 0 to {MAX_RETRIES}")
+    if retries and not Effect(effect).may_be_rerun:
+        raise ConfigurationError(
+            f"tool {name!r}: a call whose effect is unsafe must not be tried again;"
+            ' leave retries out, or say effect="idempotent" when running it twice does no harm'
+        )
+
+
+def _must_be_a_schema(name: str, response_schema: JsonObject) -> None:
+    try:
+        build_validator(response_schema)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"tool {name!r}: response_schema: {error}") from error

@@ -1,0 +1,1 @@
+"""Checking values against JSON Schema, and which schemas clients may send."""

@@ -1,0 +1,1 @@
+"""Executing background tasks: tool calls that continue while their run goes on."""

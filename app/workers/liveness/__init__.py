@@ -1,0 +1,1 @@
+"""What protects against blocked event loops, database outages and runs that kill their worker."""

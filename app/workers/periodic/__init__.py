@@ -1,0 +1,1 @@
+"""Work that every process repeats: the sweeper, retention, ticket expiry and polling of remote agents."""
