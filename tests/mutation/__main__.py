@@ -1,7 +1,7 @@
 """Samples one-token changes by a seed, runs the tests of each subject, and prints the score.
 
-A change is noticed when a test fails, and survives when all pass. The fast tests come first; the
-tests on Postgres run only for changes that those didn't notice.
+A change is noticed when a test fails, and survives when all pass. Of the fast tests only those run that
+reach the changed line; slower ones run only for changes that those didn't notice.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--least", type=int, default=95, help="per cent that must be noticed")
     parser.add_argument("--only", nargs="+", help="all changes that contain one of these texts")
-    parser.add_argument("--fast", action="store_true", help="leave out the tests on Postgres")
+    parser.add_argument("--fast", action="store_true", help="leave out the slower tests")
     return parser.parse_args()
 
 
@@ -82,7 +82,7 @@ def _report(changes: list[Change], verdicts: list[Verdict], seed: int, least: in
         is_too_low = is_too_low or share < least
         print(
             f"{package:10} {share:5.1f} % of {total} noticed "
-            f"({fast} by fast tests, {slow} by tests on Postgres, {survived} by none)"
+            f"({fast} by fast tests, {slow} by slower tests, {survived} by none)"
         )
     return 1 if is_too_low else 0
 

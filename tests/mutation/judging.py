@@ -20,7 +20,7 @@ MAX_MEMORY = 4 * 1024**3
 
 class Verdict(Enum):
     BY_FAST = "noticed by fast tests"
-    BY_SLOW = "noticed by tests on Postgres"
+    BY_SLOW = "noticed by slower tests"
     SURVIVED = "not noticed"
 
 
