@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 Position = tuple[int, int]
 Span = tuple[Position, Position]
+Part = ast.stmt | ast.expr | ast.arg | ast.keyword
 
 _OF_NUMBERS = (ast.Constant, ast.Name, ast.BinOp, ast.operator, ast.expr_context)
 _LOGGING = frozenset({"log", "_log", "telemetry"})
@@ -13,10 +14,10 @@ _LOGGING = frozenset({"log", "_log", "telemetry"})
 def spans_without_behaviour(source: str) -> list[Span]:
     """From where to where in the source, as `tokenize` counts lines and columns."""
     lines = source.splitlines()
-    return [_span(node, lines) for node in _ignored(ast.parse(source))]
+    return [_span(part, lines) for part in _ignored(ast.parse(source))]
 
 
-def _ignored(tree: ast.Module) -> Iterator[ast.AST]:
+def _ignored(tree: ast.Module) -> Iterator[Part]:
     for statement in tree.body:
         yield from _tuning(statement)
     for node in ast.walk(tree):
@@ -44,7 +45,7 @@ def _ignored(tree: ast.Module) -> Iterator[ast.AST]:
                 pass
 
 
-def _tuning(statement: ast.stmt) -> Iterator[ast.AST]:
+def _tuning(statement: ast.stmt) -> Iterator[Part]:
     """The numbers of a module's constant: a test would only repeat them."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=value) if name.isupper():
@@ -54,7 +55,7 @@ def _tuning(statement: ast.stmt) -> Iterator[ast.AST]:
             pass
 
 
-def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
+def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Part]:
     if node.returns is not None:
         yield node.returns
     if all(
@@ -73,9 +74,14 @@ def _is_logging(node: ast.AST) -> bool:
     return isinstance(root, ast.Name) and root.id in _LOGGING
 
 
-def _span(node: ast.AST, lines: list[str]) -> Span:
-    begin = _position(lines, node.lineno, node.col_offset)
-    return begin, _position(lines, node.end_lineno, node.end_col_offset)
+def _span(part: Part, lines: list[str]) -> Span:
+    end_line, end_column = part.end_lineno, part.end_col_offset
+    if end_line is None or end_column is None:
+        raise ValueError("a parsed part has an end")
+    return (
+        _position(lines, part.lineno, part.col_offset),
+        _position(lines, end_line, end_column),
+    )
 
 
 def _position(lines: list[str], line: int, offset: int) -> Position:
