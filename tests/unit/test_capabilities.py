@@ -1,6 +1,7 @@
 """Capabilities: what a request needs and a backend doesn't offer is named, one by one."""
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -40,8 +41,9 @@ def test_a_backend_offers_nothing_that_it_doesnt_declare() -> None:
 def test_each_feature_is_needed_and_offered_by_itself(name: str) -> None:
     needs = replace(RootNeeds(), **{name: True})
     assert unsupported_root_features(Capabilities(), needs) == [name]
-    assert unsupported_root_features(replace(Capabilities(), **{name: True}), needs) == []
-    without = replace(FULL, **{name: False})
+    offers: dict[str, Any] = {name: True}
+    assert unsupported_root_features(Capabilities(**offers), needs) == []
+    without = replace(FULL, **{**offers, name: False})
     assert unsupported_root_features(without, ALL) == [name]
     assert unsupported_root_features(without, RootNeeds()) == []
 

@@ -114,11 +114,11 @@ def test_a_lost_task_says_what_its_tool_knows() -> None:
 
 
 def test_the_report_of_a_child_ends_its_task() -> None:
-    report = {"run_id": "r", "status": "completed", "succeeded": True, "response": "4"}
+    report: Json = {"run_id": "r", "status": "completed", "succeeded": True, "response": "4"}
     shown = {"status": "completed", "response": "4"}
     assert outcome_of_report("ask", report) == TaskOutcome(TaskStatus.COMPLETED, shown)
-    cancelled = {"run_id": "r", "status": "cancelled", "succeeded": False}
+    cancelled: Json = {"run_id": "r", "status": "cancelled", "succeeded": False}
     assert outcome_of_report("ask", cancelled) == TaskOutcome(TaskStatus.CANCELLED)
-    broken = {"run_id": "r", "status": "failed: no", "succeeded": False}
+    broken: Json = {"run_id": "r", "status": "failed: no", "succeeded": False}
     assert outcome_of_report("ask", broken) == task_failed("The agent's run has failed: no")
     assert outcome_of_report("ask", None) == task_failed("The agent's run has failed")
