@@ -61,6 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_logstart(nodeid: str) -> None:
     tracer.begin(nodeid)
+    # Python removes a tracer that raised, as in a test of endless recursion.
+    sys.settrace(tracer.enter)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
