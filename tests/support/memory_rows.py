@@ -6,6 +6,7 @@ from datetime import datetime
 
 from app.clock import SystemClock
 from app.domain.checkpoints import Checkpoint, PendingEvent
+from app.domain.children.background_tasks import NewTask
 from app.domain.events.command_events import PauseRequested
 from app.domain.events.run_events import AgentEvent, event_fields
 from app.domain.ids import ThreadId, TicketKey
@@ -30,6 +31,8 @@ class MemoryRows:
         self.tickets: dict[TicketKey, Ticket] = {}
         self.calls: dict[tuple[int, str], tuple[CallState, datetime | None]] = {}
         self.thread_state: JsonObject = {}
+        self.begun: list[NewTask] = []
+        """Background tasks: nothing executes them here."""
         self.record: RunRecord
 
     def write(self, checkpoint: Checkpoint) -> None:
@@ -42,6 +45,7 @@ class MemoryRows:
             names.add(ticket.name)
             self.tickets[ticket.id] = ticket
         self.append(checkpoint.messages)
+        self.begun += checkpoint.tasks
         self._write_calls(checkpoint)
         if checkpoint.thread_state is not None:
             self.thread_state = checkpoint.thread_state

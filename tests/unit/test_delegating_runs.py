@@ -1,6 +1,7 @@
 """Work for other agents: what a child run is asked for, and when there can't be one."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from app.domain.children.child_runs import delegate_tool_name
 from app.domain.ids import AgentId, CallId, RunId
 from app.domain.runs.runs import AWAITING_CHILDREN, Done, Lineage, Waiting
 from app.domain.runs.terminations import NaturalEnd
+from app.domain.tickets.decisions import Action
 from app.domain.tickets.tickets import TicketKind
 from app.llm.scripted.model import Call, turn
 from app.runtime.agent import RemoteAgent, ResolvedAgent, UnknownAgentVersion
@@ -28,13 +30,14 @@ async def stands_for_the_helper(prompt: str) -> str:
     raise AssertionError("the loop gives this call to a child run")
 
 
-def giving(*calls: Call, delegation: Delegation | None = None) -> PlainRun:
+def giving(*calls: Call, delegation: Delegation | None = None, **of_spec: Any) -> PlainRun:
     run = PlainRun(
         turn(*calls),
         turn("Done."),
         tools=[stands_for_the_helper],
         delegates=(HELPER,),
         delegation=delegation or Delegation(),
+        **of_spec,
     )
     run.others[HELPER] = ResolvedAgent(
         spec=replace(SPEC, id=HELPER), model=run.agent.model, tools={}
@@ -46,11 +49,15 @@ def a_call(id: str = "c1", prompt: str = "Go.") -> Call:
     return Call(tool=NAME, arguments={"prompt": prompt}, id=CallId(id))
 
 
-def refusals(run: PlainRun) -> list[str]:
-    """The errors that the model read."""
+def end_of(run: PlainRun) -> object:
     state = run.rows.record.state
     assert isinstance(state, Done)
-    assert state.termination == NaturalEnd()
+    return state.termination
+
+
+def refusals(run: PlainRun) -> list[str]:
+    """The errors that the model read."""
+    assert end_of(run) == NaturalEnd()
     return [text for role, text in run.texts if role == "tool"]
 
 
@@ -114,3 +121,29 @@ async def test_a_remote_agent_may_be_given_work_that_needs_no_second_turn() -> N
     run.others[HELPER] = RemoteAgent(replace(SPEC, id=HELPER), REMOTE_STATELESS_TEXT)
     await run.start()
     assert [ticket.kind for ticket in run.rows.open_tickets] == [TicketKind.CHILD]
+
+
+async def test_the_report_of_a_child_is_the_result_of_its_call() -> None:
+    run = giving(a_call())
+    await run.start()
+    report = {"run_id": "child", "status": "completed", "succeeded": True, "response": "4"}
+    await run.answer(Action.RESPOND, result=report)
+    assert end_of(run) == NaturalEnd()
+    [resumed] = run.events("tool_call_resumed")
+    assert resumed["result"] == {
+        "data": {"status": "completed", "response": "4"},
+        "metadata": {"child_run_id": "child"},
+    }
+    assert ("tool", '{"status":"completed","response":"4"}') in run.texts
+
+
+async def test_work_in_the_background_begins_as_a_task_with_a_child() -> None:
+    run = giving(a_call(prompt="Count."), background=(NAME,))
+    await run.start()
+    assert end_of(run) == NaturalEnd()
+    [task] = run.house.begun
+    assert task.child is not None
+    assert (task.child.agent_id, task.child.prompt) == (HELPER, "Count.")
+    [done] = run.events("tool_call_done")
+    assert done["result"]["data"] == {"task_id": task.id, "status": "running"}
+    assert done["result"]["metadata"] == {"child_run_id": task.child.run_id}
