@@ -181,7 +181,7 @@ key_commands = typer.Typer(no_args_is_help=True, help="API keys.")
 app.add_typer(key_commands, name="keys")
 
 
-@key_commands.command()
+@key_commands.command(name="new")
 def create_key(
     subject: Annotated[str, typer.Option(help="Whose key it is, as audits will name them.")],
     scope: Annotated[list[Scope], typer.Option(help="What it may do; repeat for several.")],

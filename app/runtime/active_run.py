@@ -135,7 +135,9 @@ class ActiveRun:
         self.usage = self.record.usage
         self.output = self.record.output
         self.input = self.record.input
-        if self.input is None or self.input.range is None:
+        is_recorded = self.input is not None and self.input.range is not None
+        # A run with unread inputs records its input when they enter the log.
+        if not is_recorded and not self.record.unread_inputs:
             self.input = inferred_input(self.record.request, self.log, self.record.id)
             self.inferred_input = self.input
         self.unread_inputs = self.record.unread_inputs

@@ -280,6 +280,12 @@ runs = Table(
         "waiting_until",
         postgresql_where=text("waiting_reason = 'rate_limit'"),
     ),
+    # Suspended runs with a cancel request: a worker has to claim and end them.
+    Index(
+        "runs_waiting_to_be_cancelled",
+        "updated_at",
+        postgresql_where=text("status = 'waiting' AND cancel_requested_at IS NOT NULL"),
+    ),
     # What retention walks along, in the order in which runs have ended.
     Index("runs_finished", "finished_at", "tenant", "id", postgresql_where=text("status = 'done'")),
     Index(

@@ -112,7 +112,7 @@ async def test_one_that_dies_ends_the_run_once_it_stays_away(
 async def test_one_that_falls_silent_is_out_of_reach(
     database_url: str, remotes: Remotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "SILENCE", 0.3)
+    monkeypatch.setattr(client, "SILENCE_TIMEOUT_SECONDS", 0.3)
     server = await remotes.a2a()
     async with house(database_url, A2ARemote(server, {"retry_seconds": 0.5})) as here:
         run = await hanging(here, server)
@@ -126,7 +126,7 @@ async def test_one_that_falls_silent_is_out_of_reach(
 async def test_one_that_thinks_for_long_is_asked_and_heard_to_its_end(
     database_url: str, remotes: Remotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "SILENCE", 0.2)
+    monkeypatch.setattr(client, "SILENCE_TIMEOUT_SECONDS", 0.2)
     server = await remotes.a2a()
     async with house(database_url, A2ARemote(server, {})) as here:
         run = await hanging(here, server)

@@ -114,7 +114,7 @@ async def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in (FIRST, SECOND)]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
-    monkeypatch.setattr(asyncio_backend, "ADDRESS_PATIENCE", SOON)
+    monkeypatch.setattr(asyncio_backend, "ADDRESS_TIMEOUT_SECONDS", SOON)
 
 
 async def reached(port: int) -> str:

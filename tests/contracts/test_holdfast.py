@@ -86,7 +86,7 @@ async def test_what_doesnt_answer_as_a_holdfast_does_is_named_as_that(
 
 
 async def test_an_answer_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(responses, "MOST_BYTES", 1000)
+    monkeypatch.setattr(responses, "MAX_ANSWER_BYTES", 1000)
     async with refusing(as_json("x" * 5_000_000)) as error:
         assert error.code == "remote_garbled"
 

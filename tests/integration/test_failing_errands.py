@@ -229,7 +229,7 @@ async def test_standing_that_cannot_be_shown_keeps_nobody_from_hearing_the_end(
             child_run_id=child.id,
         )
         with monkeypatch.context() as bug:
-            bug.setattr(carried_out, "progress_of", None)
+            bug.setattr(carried_out, "child_progress", None)
             await until_given_up(house, tell)
         assert await said_of(run) == [], "nothing is left undone"
         gate.open.set()
@@ -304,7 +304,7 @@ async def test_a_child_that_cannot_be_removed_stays_and_can_be_removed_by_hand(
 ) -> None:
     lead = boss(turn("Blue, then."), delegation=Delegation(keep=False))
     catalog, script = family(boss=lead, scout=BLUE)
-    planted("delete")
+    planted("delete_thread")
     async with replica(database_url, catalog, script) as house:
         run = await house.start()
         await run.ended()
@@ -408,7 +408,7 @@ async def test_what_cannot_be_settled_either_is_not_given_up(
         await run.finished()
         start = await the_only_one(house, FollowupKind.START)
         with monkeypatch.context() as bug:
-            bug.setattr(dispatch, "settle", None)
+            bug.setattr(dispatch, "give_up_followup", None)
             for tries in (MAX_TRIES - 1, MAX_TRIES, MAX_TRIES + 1):
                 assert await run_followup(house.ctx, start) is not None
                 await house.database.pool.execute(

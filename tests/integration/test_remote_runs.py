@@ -214,7 +214,7 @@ async def _aborts_of(echo: Echo) -> list[tuple[str, JsonObject | None]]:
 async def test_a_remote_that_never_stops_talking_is_stopped(
     database_url: str, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    monkeypatch.setattr(remote_turn, "MOST_SAID", 20)
+    monkeypatch.setattr(remote_turn, "MAX_STREAMED_CHARACTERS", 20)
     echo = Echo()
     async with house(database_url, echo) as there:
         run = await there.start(words)

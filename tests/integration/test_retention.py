@@ -194,7 +194,7 @@ async def test_what_others_say_between_the_pieces_keeps_its_place(database: Data
 async def test_a_very_long_run_is_merged_page_by_page(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "DELTAS_AT_ONCE", 10)
+    monkeypatch.setattr(retention, "DELTAS_PER_BATCH", 10)
     run = await old_run(database.pool, [TextDelta(str(n)) for n in range(95)])
     before = await heard(database, thread_of(run))
     assert (await keeper(database).run_once())["merge_deltas"] == 85

@@ -35,7 +35,7 @@ async def test_a_disk_is_believed_to_have_room_when_some_was_found(
 ) -> None:
     await suffer_from_a_full_disk(database)
     assert await why_not_ready(database) is UnavailableReason.DISK_FULL
-    monkeypatch.setattr(errors, "OVER_AFTER", 0.0)
+    monkeypatch.setattr(errors, "RECENT_SECONDS", 0.0)
     with monkeypatch.context() as still_full:
         still_full.setattr(disk_check, "_TAKE", _FULL)
         assert await why_not_ready(database) is UnavailableReason.DISK_FULL
@@ -55,7 +55,7 @@ async def test_who_may_not_look_for_room_believes_that_there_is(
     await connection.execute(f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
     await connection.execute(f"ALTER DATABASE {name} SET role = pg_monitor")
     await connection.close()
-    monkeypatch.setattr(errors, "OVER_AFTER", 0.0)
+    monkeypatch.setattr(errors, "RECENT_SECONDS", 0.0)
     database = await Database.open(database_url, DatabaseOptions(pool_size=1, hot_pool_size=1))
     await suffer_from_a_full_disk(database)
     assert await why_not_ready(database) is None

@@ -137,7 +137,7 @@ async def test_a_step_that_begins_is_heard_soon_though_nothing_is_said_in_it(
 async def test_a_step_that_begins_shares_the_commit_of_what_is_said_in_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "STEP_PATIENCE", PATIENCE)
+    monkeypatch.setattr(group_commit, "STEP_START_DELAY_SECONDS", PATIENCE)
     run = await running(database.pool)
     async with writing(database) as voices:
         journal, _ = voices.of(run)

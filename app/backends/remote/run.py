@@ -143,7 +143,9 @@ class RemoteRun:
         record = self.record
         self.steps, self.output = record.steps, record.output
         self.input = record.input
-        if self.input is None or self.input.range is None:
+        is_recorded = self.input is not None and self.input.range is not None
+        # A run with unread inputs records its input when they enter the log.
+        if not is_recorded and not record.unread_inputs:
             self.input = inferred_input(record.request, self.log, record.id)
             self.inferred_input = self.input
         self.unread_inputs = record.unread_inputs

@@ -15,6 +15,7 @@ def inferred_input(
 
     A request that names its messages or their number covers those, or else the newest ones before the
     run's own. Without such a request the input is all that was in the log before the run's own messages.
+    Returns None while no message of it is in the log: a run may be cancelled before it has read one.
     """
     before = list(log)
     for place, entry in enumerate(log):
@@ -23,11 +24,9 @@ def inferred_input(
             break
     ids = tuple(MessageId(each) for each in request.get("input_message_ids", ()))
     count = max(request.get("input_message_count", 0), len(ids))
-    if count == 0:
-        range_ = _range_of(before)
-        return None if range_ is None else MessageInput(range_)
     named = [entry for entry in before if entry.message.id in ids]
-    return MessageInput(_range_of(named or before[-count:]), ids)
+    range_ = _range_of(named or before[-count:] if count else before)
+    return None if range_ is None else MessageInput(range_, ids)
 
 
 def _range_of(entries: Sequence[LoggedMessage]) -> MessageRange | None:

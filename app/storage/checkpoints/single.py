@@ -124,8 +124,8 @@ async def save(
         else:
             advanced["queue_length"] = thread.queue_length - 1
     elif isinstance(checkpoint.state, Waiting) and record.cancel_requested_at is not None:
-        # The wish came too late to be heard, and at rest nobody listens: somebody has to see to it.
-        await deliveries.enqueue(connection, _key_of(checkpoint))
+        # No worker reads the cancel requests of waiting runs: one has to claim the run and end it.
+        await deliveries.enqueue(connection, _key_of(checkpoint), is_cancel=True)
     elif isinstance(checkpoint.state, Waiting) and (until := checkpoint.state.until) is not None:
         await deliveries.enqueue_at(connection, _key_of(checkpoint), until)
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, advanced)

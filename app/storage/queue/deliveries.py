@@ -7,7 +7,7 @@ delivery's completion is written, and a later wake-up must not drown in that gap
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -35,6 +35,7 @@ from app.domain.children.followups import (
 )
 from app.domain.ids import RunId, TaskId, Tenant, ThreadId, TicketKey
 from app.domain.signals import DeliverSignal, MatchWait, SignalJob
+from app.storage.postgres.connect import RawConnection
 from app.storage.postgres.database import Connection, raw
 from app.storage.runs.runs import RunKey
 
@@ -43,12 +44,13 @@ TASK_ENTRYPOINT = "task"
 FOLLOWUP_ENTRYPOINT = "errand"
 SIGNAL_ENTRYPOINT = "signal"
 _DUE_AT = "due_at"
+_CANCEL_PRIORITY = 1
 _SETTINGS = DBSettings(db_schema="pgq")
 
 
-def queue_queries(driver: Driver) -> Queries:
+def queue_queries(driver: Driver, kind: Callable[..., Queries] = Queries) -> Queries:
     """The queue's statements over its own schema."""
-    return Queries(
+    return kind(
         driver,
         QueryBuilderEnvironment(_SETTINGS),
         QueryQueueBuilder(_SETTINGS),
@@ -56,32 +58,52 @@ def queue_queries(driver: Driver) -> Queries:
     )
 
 
-async def enqueue(connection: Connection, key: RunKey) -> None:
+async def enqueue(connection: Connection, key: RunKey, *, is_cancel: bool = False) -> None:
     """Have some worker look at a run once this transaction commits."""
-    await _enqueue(connection, key)
+    await enqueue_on(await raw(connection), key, is_cancel=is_cancel)
+
+
+async def enqueue_on(connection: RawConnection, key: RunKey, *, is_cancel: bool = False) -> None:
+    """The same, in a transaction of the driver's connection.
+
+    A delivery for a cancel request goes before all others. It has a key of its own, because another
+    delivery of the run may be stuck in the queue or in a process that is frozen.
+    """
+    if is_cancel:
+        await _enqueue(connection, key, f"{_dedupe_key(key)}:cancel", priority=_CANCEL_PRIORITY)
+    else:
+        await _enqueue(connection, key, _dedupe_key(key))
 
 
 async def enqueue_at(connection: Connection, key: RunKey, at: datetime) -> None:
     """Have some worker look at a run at that moment, by the database's clock, which also judges the claim."""
     left = await connection.execute(_TIME_LEFT, {"at": at})
-    await _enqueue(connection, key, left.scalar_one(), {_DUE_AT: at.isoformat()})
+    await _enqueue(
+        *(await raw(connection), key, _dedupe_key(key)),
+        after=left.scalar_one(),
+        more={_DUE_AT: at.isoformat()},
+    )
 
 
 _TIME_LEFT = text("SELECT greatest(CAST(:at AS timestamptz) - now(), interval '0')")
 
 
 async def _enqueue(
-    connection: Connection,
+    connection: RawConnection,
     key: RunKey,
+    dedupe_key: str,
+    *,
+    priority: int = 0,
     after: timedelta | None = None,
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    queries = queue_queries(AsyncpgDriver(await raw(connection)))
+    queries = queue_queries(AsyncpgDriver(connection))
     await queries.enqueue(
         ENTRYPOINT,
         json.dumps({**asdict(key), **more}).encode(),
+        priority=priority,
         execute_after=after,
-        dedupe_key=_dedupe_key(key),
+        dedupe_key=dedupe_key,
         on_conflict="skip",
     )
 

@@ -130,7 +130,9 @@ WITH thread AS (
     WHERE r.tenant = $1 AND r.id = $3 AND r.admitted AND r.status <> 'done'
         AND (r.owner IS NULL OR NOT EXISTS (
             SELECT FROM workers w WHERE w.id = r.owner AND w.heartbeat_at > now() - $5::interval))
-        AND NOT r.losses + (r.owner IS NOT NULL)::int = ANY($8::int[])
+        -- A run that is to be cancelled executes no code that could take its worker along.
+        AND (r.cancel_requested_at IS NOT NULL
+            OR NOT r.losses + (r.owner IS NOT NULL)::int = ANY($8::int[]))
         -- A paused run is claimed only to be suspended after the loss of its owner, or to be cancelled.
         AND (r.pause_requested_at IS NULL OR r.status = 'running'
             OR r.cancel_requested_at IS NOT NULL)
@@ -224,8 +226,8 @@ async def claim(
 ) -> ClaimedRow | None:
     """At most one worker gets the run, and never while its owner is alive: forget it on None.
 
-    Nor does this one when so many workers as in `unless_lost` have been lost over it. The run's waiting
-    inputs enter the log in the same instant, and it is said of each.
+    Nor does this one when so many workers as in `unless_lost` have been lost over it, unless it has a
+    cancel request. The run's waiting inputs enter the log in the same instant, and it is said of each.
     """
     patience = timedelta(seconds=timeout)
     row = await pool.fetchrow(

@@ -5,7 +5,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, cast, exists, func, or_, select, text, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    cast,
+    exists,
+    func,
+    or_,
+    select,
+    text,
+    tuple_,
+    update,
+)
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
@@ -231,22 +243,26 @@ async def without_owner(
 
     A run that was touched within `grace` and never had an owner has a delivery on its way.
     """
+    return await keys_of(
+        connection,
+        select(*_key_columns)
+        .where(is_without_owner(heartbeat_timeout, grace), CLAIMABLE)
+        .order_by(runs.c.updated_at)
+        .limit(limit),
+    )
+
+
+def is_without_owner(heartbeat_timeout: float, grace: float) -> ColumnElement[bool]:
+    """An admitted run that is not suspended, and that no live worker owns."""
     alive = exists().where(
         workers.c.id == runs.c.owner,
         workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout),
     )
     settled = runs.c.updated_at < func.now() - timedelta(seconds=grace)
-    return await _keys(
-        connection,
-        select(*_key_columns)
-        .where(
-            runs.c.admitted,
-            runs.c.status.in_((RunStatus.CREATED.value, RunStatus.RUNNING.value)),
-            CLAIMABLE,
-            or_(runs.c.owner.is_(None) & settled, runs.c.owner.is_not(None) & ~alive),
-        )
-        .order_by(runs.c.updated_at)
-        .limit(limit),
+    return and_(
+        runs.c.admitted,
+        runs.c.status.in_((RunStatus.CREATED.value, RunStatus.RUNNING.value)),
+        or_(runs.c.owner.is_(None) & settled, runs.c.owner.is_not(None) & ~alive),
     )
 
 
@@ -266,7 +282,7 @@ async def with_unnoticed_decision(
         about_limit.c.kind == TicketKind.LIMIT.value,
         about_limit.c.status == TicketStatus.OPEN.value,
     )
-    return await _keys(
+    return await keys_of(
         connection,
         select(*_key_columns)
         .join_from(tickets, runs, mine)
@@ -288,7 +304,7 @@ async def with_unnoticed_decision(
 
 async def with_unread_input(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs that wait for their tasks although one reported `grace` ago; for the sweeper."""
-    return await _keys(
+    return await keys_of(
         connection,
         select(*_key_columns)
         .where(
@@ -304,7 +320,7 @@ async def with_unread_input(connection: Connection, *, grace: float, limit: int)
 
 async def resumed(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs that still wait although their pause was removed `grace` ago; for the sweeper."""
-    return await _keys(
+    return await keys_of(
         connection,
         select(*_key_columns)
         .where(
@@ -330,7 +346,7 @@ async def waiting_for_version(
     connection: Connection, versions: Sequence[AgentVersion], limit: int
 ) -> list[RunKey]:
     """Runs that wait for a version of their agent which is here now; for the sweeper."""
-    return await _keys(
+    return await keys_of(
         connection,
         select(*_key_columns)
         .where(
@@ -345,7 +361,7 @@ async def waiting_for_version(
 
 async def past_rate_limit(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs that should have resumed `grace` ago, after a rate limit; for the sweeper."""
-    return await _keys(
+    return await keys_of(
         connection,
         select(*_key_columns)
         .where(
@@ -361,7 +377,8 @@ async def past_rate_limit(connection: Connection, *, grace: float, limit: int) -
 _key_columns = (runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
 
 
-async def _keys(connection: Connection, statement: Select[Any]) -> list[RunKey]:
+async def keys_of(connection: Connection, statement: Select[Any]) -> list[RunKey]:
+    """The runs that a statement selects by tenant, thread_id, id and attempt."""
     rows = await connection.execute(statement)
     return [
         RunKey(Tenant(row.tenant), ThreadId(row.thread_id), RunId(row.id), row.attempt)
