@@ -37,8 +37,8 @@ check: $(TESTING)  ## Lint, import contracts and types only
 chaos: $(TESTING)  ## Break everything for SECONDS (60), by the plan of SEED, and check that nothing is lost
 	@$(BIN)/python -m tests.journeys.chaos --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE))
 
-mutants: $(TESTING)  ## Change one token at a time, by SEED (1), and count which changes the tests notice
-	@$(BIN)/python -m tests.mutation --seed $(or $(SEED),1) $(if $(COUNT),--count $(COUNT)) $(if $(PACKAGES),--packages $(PACKAGES))
+mutants: $(TESTING)  ## Change one token at a time, by SEED (1) or where ONLY says, and count which changes the tests notice
+	@$(BIN)/python -m tests.mutation --seed $(or $(SEED),1) $(if $(COUNT),--count $(COUNT)) $(if $(PACKAGES),--packages $(PACKAGES)) $(if $(ONLY),--only "$(ONLY)")
 
 bench: $(BENCHING)  ## Measure this tree against the floor, in one table
 	@$(BIN)/python -m bench

@@ -8,13 +8,14 @@ from app.domain.checkpoints import (
     CheckpointAnswer,
     CheckpointSaved,
     DecidedConcurrently,
+    InputOrTasksPending,
     PendingEvent,
 )
 from app.domain.errors import OwnershipLost
 from app.domain.events.agent_events import AgentEvent
 from app.domain.events.event_sizes import merge_deltas
 from app.domain.ids import CallId
-from app.domain.runs.runs import Running, Waiting
+from app.domain.runs.runs import Running, Waiting, WaitingReason
 from app.domain.tickets.tickets import Ticket
 from app.testing.thread_rows import ThreadRows
 
@@ -54,12 +55,18 @@ class MemoryJournal:
         ):
             self._lose()
             raise OwnershipLost(checkpoint.run_id)
-        if isinstance(checkpoint.state, Waiting) and self.rows.has_answer(checkpoint):
+        if _is_pause(checkpoint):
+            if self.rows.record.pause is None and checkpoint.pause is None:
+                return InputOrTasksPending(0, 0)
+        elif isinstance(checkpoint.state, Waiting) and self.rows.has_answer(checkpoint):
             return DecidedConcurrently()
+        paused = self.rows.write_pause(checkpoint)
         self.rows.write(checkpoint)
         pending, self.pending = self.pending, []
-        self.rows.log_events([*pending, *checkpoint.pending_events])
-        return CheckpointSaved(is_paused=self.rows.record.pause is not None)
+        requested = [] if paused is None else [PendingEvent(paused, None)]
+        self.rows.log_events([*pending, *requested, *checkpoint.pending_events])
+        is_paused = self.rows.record.pause is not None
+        return CheckpointSaved(is_paused=is_paused, pause_requested=paused)
 
     async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
         return [
@@ -81,3 +88,9 @@ class MemoryJournal:
     def _lose(self) -> None:
         self.is_lost = True
         self.on_lost()
+
+
+def _is_pause(checkpoint: Checkpoint) -> bool:
+    """A paused run waits whether there are answers or not."""
+    state = checkpoint.state
+    return isinstance(state, Waiting) and state.reason is WaitingReason.MANUAL_PAUSE

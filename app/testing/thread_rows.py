@@ -6,7 +6,9 @@ from datetime import datetime
 
 from app.clock import SystemClock
 from app.domain.checkpoints import Checkpoint, PendingEvent
+from app.domain.children.background_tasks import NewTask
 from app.domain.events.agent_events import AgentEvent, event_fields
+from app.domain.events.run_events import PauseRequested
 from app.domain.ids import ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.runs.pauses import PauseRequest
@@ -27,6 +29,8 @@ class ThreadRows:
         self.tickets: dict[TicketKey, Ticket] = {}
         self.calls: dict[tuple[int, str], tuple[CallState, datetime | None]] = {}
         self.thread_state: JsonObject = {}
+        self.begun: list[NewTask] = []
+        """Background tasks: nothing executes them here."""
         self.record: RunRecord
 
     def write(self, checkpoint: Checkpoint) -> None:
@@ -39,6 +43,7 @@ class ThreadRows:
             names.add(ticket.name)
             self.tickets[ticket.id] = ticket
         self.append(checkpoint.messages)
+        self.begun += checkpoint.tasks
         self._write_calls(checkpoint)
         if checkpoint.thread_state is not None:
             self.thread_state = checkpoint.thread_state
@@ -52,16 +57,20 @@ class ThreadRows:
             run_state=checkpoint.run_state,
             output=checkpoint.output,
             input=checkpoint.inferred_input or self.record.input,
-            pause=self.record.pause or self._new_pause(checkpoint),
         )
         if isinstance(state, Done):
             self.void_open()
 
-    def _new_pause(self, checkpoint: Checkpoint) -> PauseRequest | None:
-        new = checkpoint.pause
-        if new is None:
+    def write_pause(self, checkpoint: Checkpoint) -> PauseRequested | None:
+        """Write a plugin's pause request and return its event; None if the run has a request already."""
+        wanted = checkpoint.pause
+        is_done = isinstance(checkpoint.state, Done)
+        if wanted is None or is_done or self.record.pause is not None:
             return None
-        return PauseRequest(self.clock.now(), new.requested_by, new.reason)
+        self.record = replace(
+            self.record, pause=PauseRequest(self.clock.now(), wanted.requested_by, wanted.reason)
+        )
+        return PauseRequested(wanted.requested_by, wanted.reason)
 
     def _write_calls(self, checkpoint: Checkpoint) -> None:
         if checkpoint.calls_settled:

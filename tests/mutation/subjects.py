@@ -7,6 +7,8 @@ from pathlib import Path
 FAST = ("tests/unit", "tests/conformance")
 SLOW = ("tests/integration",)
 MAX_SLOW_FILES = 12
+# Drives the whole loop in memory, past every point at which a worker can be lost.
+OF_THE_LOOP = {"runtime": ["tests/machine/test_every_point.py"]}
 
 
 class Subjects:
@@ -21,8 +23,8 @@ class Subjects:
         return [*about, *(path for path in self._files(FAST) if path not in about)]
 
     def slow_tests(self, module: Path) -> list[str]:
-        """The tests on Postgres that import the module, or one of its importers."""
-        return self._about(module, SLOW)[:MAX_SLOW_FILES]
+        """Those of the loop, and the tests on Postgres that import the module or one of its importers."""
+        return [*OF_THE_LOOP.get(module.parts[1], []), *self._about(module, SLOW)[:MAX_SLOW_FILES]]
 
     def _about(self, module: Path, folders: tuple[str, ...]) -> list[str]:
         name = _dotted(module)

@@ -1,7 +1,11 @@
 """One thread in memory as the tests of the loop need it: its rows, and emitters that can be held and dropped."""
 
+from dataclasses import replace
+
 from app.domain.agents.specs import AgentSpec
+from app.domain.events.run_events import PauseEnded, PauseRequested
 from app.domain.runs.claimed_run import ClaimedRun
+from app.domain.runs.pauses import PauseRequest
 from app.runtime.active_run import ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
@@ -27,6 +31,14 @@ class MemoryHouse(MemoryThread):
 
     def __init__(self, spec: AgentSpec) -> None:
         super().__init__(spec, subject=SUBJECT)
+
+    def request_pause(self, reason: str | None = None) -> None:
+        self.record = replace(self.record, pause=PauseRequest(self.clock.now(), SUBJECT, reason))
+        self.emit(PauseRequested(SUBJECT, reason))
+
+    def end_pause(self) -> None:
+        self.record = replace(self.record, pause=None)
+        self.emit(PauseEnded(SUBJECT))
 
     async def load(
         self,

@@ -66,6 +66,8 @@ def test_nothing_grows_beyond_what_clients_take() -> None:
         (1, 2, MAX_DELTA_BYTES),
         (3, 4, 2),
     ]
+    made = merge_logged_deltas([text(number, half) for number in range(1, 5)])
+    assert [(one.from_seq, one.seq) for one in made] == [(1, 2), (3, 4)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 2), st.integers(1, 2), st.text(max_size=3)), max_size=30))

@@ -165,3 +165,41 @@ async def _a_moment() -> None:
     arrived = asyncio.Event()
     asyncio.get_running_loop().call_soon(arrived.set)
     await arrived.wait()
+
+
+@pytest.mark.parametrize("now, left", [(True, "OUT_OF_TIME"), (False, "not interrupted")])
+async def test_a_time_that_is_up_breaks_slow_work_when_it_cannot_wait(now: bool, left: str) -> None:
+    interruption, began, may_end = Interruption(), asyncio.Event(), asyncio.Event()
+
+    async def slow() -> str:
+        try:
+            async with interruption.interruptible():
+                began.set()
+                await may_end.wait()
+        except Interrupted as interrupted:
+            return interrupted.reason.name
+        return "not interrupted"
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(slow())
+        await asyncio.wait_for(began.wait(), 5)
+        interruption.out_of_time(now=now)
+        if not now:
+            may_end.set()
+    assert task.result() == left
+    assert interruption.requested is InterruptReason.OUT_OF_TIME
+
+
+async def test_another_wish_outweighs_the_time_that_is_up() -> None:
+    for make in (Interruption.abandon, Interruption.cancel):
+        interruption = Interruption()
+        make(interruption)
+        first = interruption.requested
+        interruption.out_of_time(now=True)
+        assert interruption.requested is first
+    interruption = Interruption()
+    interruption.hand_over(now=False)
+    interruption.out_of_time(now=True)
+    assert interruption.requested is InterruptReason.HAND_OVER
+    async with interruption.interruptible():
+        pass

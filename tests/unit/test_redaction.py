@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -39,6 +40,73 @@ def test_a_secret_is_replaced_however_it_is_written(shown: str) -> None:
     assert "[secret]" in told
     for part in ("acme", "s3cr", "cr%2", "cr/t"):
         assert part not in told
+
+
+FORMS = [
+    SECRET,
+    json.dumps(SECRET)[1:-1],
+    json.dumps(SECRET, ensure_ascii=False)[1:-1],
+    repr(SECRET)[1:-1],
+    quote(SECRET),
+    quote(SECRET, safe=""),
+    quote_plus(SECRET),
+    re.sub("%..", lambda escape: escape[0].lower(), quote(SECRET, safe="")),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_of_a_secret_is_replaced_from_its_first_character_to_its_last(form: str) -> None:
+    assert Redactor([SECRET])(f"<{form}>") == "<[secret]>"
+    assert Redactor([f"  {SECRET}\n"])(f"<{form}>") == "<[secret]>"
+
+
+@pytest.mark.parametrize(
+    "value, is_secret",
+    [
+        ("abcde", False),
+        ("abcdef", True),
+        ("abcde ", False),
+        ("ababab", False),
+        ("ababac", True),
+        ("Password", False),
+        ("Password1", True),
+    ],
+)
+def test_a_secret_has_six_characters_of_three_kinds_and_is_no_common_word(
+    value: str, is_secret: bool
+) -> None:
+    assert Redactor([value])(f"<{value}>") == ("<[secret]>" if is_secret else f"<{value}>")
+
+
+@pytest.mark.parametrize(
+    "line, is_replaced", [("fifteen-letters", False), ("sixteen-letters!", True)]
+)
+def test_a_line_of_a_key_is_replaced_alone_when_it_is_long(line: str, is_replaced: bool) -> None:
+    told = Redactor([f"{line}\nmore-of-the-same-key"])(f"<{line}>")
+    assert told == ("<[secret]>" if is_replaced else f"<{line}>")
+
+
+@pytest.mark.parametrize("length", range(6, 13))
+@pytest.mark.parametrize("offset", range(3))
+def test_base64_is_replaced_but_for_characters_that_its_neighbours_decide(
+    length: int, offset: int
+) -> None:
+    secret = "s3cretsecret"[:length]
+    shown = base64.b64encode(b"\0" * offset + secret.encode()).decode()
+    # Six bits make a character: those of the secret alone begin and end at these.
+    first, last = -(-offset * 8 // 6), (offset + length) * 8 // 6
+    told = Redactor([secret])(shown)
+    if last - first >= 8:
+        assert told == f"{shown[:first]}[secret]{shown[last:]}"
+    else:
+        assert told == shown
+
+
+def test_base64_for_urls_is_replaced_too() -> None:
+    secret = "~~~???>>>abc"
+    shown = base64.urlsafe_b64encode(secret.encode()).decode()
+    assert {"-", "_"} & set(shown)
+    assert Redactor([secret])(shown) == "[secret]"
 
 
 @pytest.mark.parametrize("around", ["", "u:", "ab:", "abc:"])

@@ -11,6 +11,8 @@ from app.domain.children.background_tasks import (
     TaskStatus,
     event_message,
     outcome_of,
+    outcome_of_report,
+    outcome_unknown,
     started_result,
     task_failed,
 )
@@ -99,3 +101,24 @@ def test_a_task_has_nobody_to_ask() -> None:
 def test_a_model_reads_at_once_which_task_it_has_begun() -> None:
     result = started_result(TaskId("bg_1"), "slow")
     assert json.loads(result.text) == {"task_id": "bg_1", "status": "running"}
+
+
+@pytest.mark.parametrize("status", list(TaskStatus))
+def test_every_status_but_running_is_final(status: TaskStatus) -> None:
+    assert status.is_final is (status is not TaskStatus.RUNNING)
+
+
+def test_a_lost_task_says_what_its_tool_knows() -> None:
+    assert outcome_unknown(None) == "task outcome unknown: its worker was lost"
+    assert outcome_unknown("paid?") == "task outcome unknown: its worker was lost; paid?"
+
+
+def test_the_report_of_a_child_ends_its_task() -> None:
+    report: Json = {"run_id": "r", "status": "completed", "succeeded": True, "response": "4"}
+    shown = {"status": "completed", "response": "4"}
+    assert outcome_of_report("ask", report) == TaskOutcome(TaskStatus.COMPLETED, shown)
+    cancelled: Json = {"run_id": "r", "status": "cancelled", "succeeded": False}
+    assert outcome_of_report("ask", cancelled) == TaskOutcome(TaskStatus.CANCELLED)
+    broken: Json = {"run_id": "r", "status": "failed: no", "succeeded": False}
+    assert outcome_of_report("ask", broken) == task_failed("The agent's run has failed: no")
+    assert outcome_of_report("ask", None) == task_failed("The agent's run has failed")

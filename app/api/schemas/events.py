@@ -5,7 +5,7 @@ from dataclasses import MISSING, fields
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
-from app.domain.events.run_events import AgentEvent
+from app.domain.events.agent_events import AgentEvent
 
 _ENVELOPE: dict[str, Any] = {
     "seq": {"type": "integer", "description": "Number of the event within its thread, from 1."},
