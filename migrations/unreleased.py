@@ -1,6 +1,6 @@
 """The way to the baseline for databases of the versions before the first release.
 
-Those versions had the revisions 0001 to 0020. The baseline replaces them. A database at 0015 or later is
+Those versions had the revisions 0001 to 0021. The baseline replaces them. A database at 0015 or later is
 brought to the baseline's schema and keeps all its rows.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, text
 
-SUPPORTED = ("0015", "0016", "0017", "0018", "0019", "0020")
+SUPPORTED = ("0015", "0016", "0017", "0018", "0019", "0020", "0021")
 TOO_OLD = tuple(f"{number:04}" for number in range(1, 15))
 BASELINE = "0001_baseline"
 
@@ -100,6 +100,10 @@ ALTER TABLE runs
     ADD CONSTRAINT runs_waiting_until_check CHECK (
         (waiting_until IS NOT NULL) = (waiting_reason IS NOT DISTINCT FROM 'rate_limit'));
 CREATE INDEX runs_rate_limited ON runs (waiting_until) WHERE waiting_reason = 'rate_limit';
+""",
+    "0021": """
+CREATE INDEX runs_waiting_to_be_cancelled ON runs (updated_at)
+    WHERE status = 'waiting' AND cancel_requested_at IS NOT NULL;
 """,
 }
 

@@ -44,6 +44,7 @@ from app.workers.heartbeat import Heartbeat
 from app.workers.liveness.loop_watchdog import LoopWatchdog
 from app.workers.liveness.outage_allowance import OutageAllowance
 from app.workers.liveness.poison_guard import PoisonGuard
+from app.workers.liveness.running_clock import RunningClock
 from app.workers.periodic.remote_polling import RemotePolling
 from app.workers.periodic.retention import Retention, RetentionAges
 from app.workers.periodic.sweeper import Sweeper
@@ -151,9 +152,7 @@ async def _build(
     )
     task_bench = TaskContext(database=database, outgoing=outgoing, agents=registry, redact=redact)
     worker, tasks = _workers(settings, me, bench, task_bench)
-    outage_allowance = OutageAllowance(
-        asyncio.get_running_loop().time, remembered=settings.heartbeat_timeout
-    )
+    running, outage_allowance = _outages(settings)
     liveness = Heartbeat(
         database,
         worker,
@@ -169,6 +168,7 @@ async def _build(
         database,
         me,
         interval=settings.heartbeat_interval,
+        heartbeat_timeout=settings.heartbeat_timeout,
         blocked_timeout=settings.blocked_timeout,
     )
     sweeper = Sweeper(
@@ -184,6 +184,7 @@ async def _build(
     background.start(relay.run())
     background.start(relay.listen({Topic.CANCEL: liveness.on_cancel_hint}))
     background.every(settings.log_poll, relay.catch_up)
+    background.start(running.run())
     await liveness.beat()
     background.start(liveness.run())
     if settings.role != "api":
@@ -225,6 +226,13 @@ async def _build(
     )
 
 
+def _outages(settings: Settings) -> tuple[RunningClock, OutageAllowance]:
+    """What measures outages of the database, and not the time in which this process stood still."""
+    loop = asyncio.get_running_loop()
+    running = RunningClock(loop.time, interval=settings.heartbeat_interval / 2)
+    return running, OutageAllowance(running.seconds, remembered=settings.heartbeat_timeout)
+
+
 def _workers(
     settings: Settings, me: WorkerId, bench: ExecutionContext, task_bench: TaskContext
 ) -> tuple[Worker, TaskWorker]:
@@ -253,7 +261,7 @@ def _queue(
     """Each delivery to whoever sees to it."""
 
     async def handle(key: RunKey, dispatch_id: str) -> DeliveryResult:
-        if not await worker.reserve_within(WAIT_FOR_SLOT):
+        if not await worker.reserve_for(key, WAIT_FOR_SLOT):
             return DeliveryResult.BUSY
         await worker.claim_and_launch(key, dispatch_id)
         return DeliveryResult.DONE

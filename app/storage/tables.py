@@ -283,6 +283,12 @@ runs = Table(
         "waiting_until",
         postgresql_where=text("waiting_reason = 'rate_limit'"),
     ),
+    # Suspended runs with a cancel request: a worker has to claim and end them.
+    Index(
+        "runs_waiting_to_be_cancelled",
+        "updated_at",
+        postgresql_where=text("status = 'waiting' AND cancel_requested_at IS NOT NULL"),
+    ),
     # For retention, which reads finished runs in the order of their ends.
     Index("runs_finished", "finished_at", "tenant", "id", postgresql_where=text("status = 'done'")),
     Index(

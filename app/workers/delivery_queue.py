@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
+from functools import partial
 
 import structlog
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgPoolDriver
@@ -31,6 +32,7 @@ from app.storage.queue.deliveries import (
     queue_queries,
 )
 from app.storage.runs.runs import RunKey
+from app.workers.queue_writes import OutageTolerantQueries
 
 BATCH_SIZE = 5
 RESTART_INTERVAL_SECONDS = 0.5
@@ -103,7 +105,12 @@ class DeliveryQueue:
 
     async def _work_until_broken(self) -> None:
         async with self._database.queue_pool() as self._pool:
-            manager = QueueManager(queue_queries(AsyncpgPoolDriver(self._pool)))
+            queries = partial(
+                OutageTolerantQueries,
+                lost_after=self._lost_after.total_seconds(),
+                stopping=self._stopping,
+            )
+            manager = QueueManager(queue_queries(AsyncpgPoolDriver(self._pool), queries))
             manager.entrypoint(ENTRYPOINT, accepts_context=False)(self._received)
             manager.entrypoint(TASK_ENTRYPOINT, accepts_context=False)(self._received_task)
             manager.entrypoint(FOLLOWUP_ENTRYPOINT, accepts_context=False)(self._received_errand)
@@ -123,17 +130,17 @@ class DeliveryQueue:
         due_at = due_at_of(job.payload) or job.created
         delay = (datetime.now(UTC) - due_at).total_seconds()  # noqa: TID251  the queue's own clock
         telemetry.queue_delay.observe(max(0.0, delay))
-        await _handled(self._handle(delivered(job.payload), str(job.id)))
+        await _handled(job, self._handle(delivered(job.payload), str(job.id)))
 
     async def _received_task(self, job: Job) -> None:
-        await _handled(self._handle_task(delivered_task(job.payload)))
+        await _handled(job, self._handle_task(delivered_task(job.payload)))
 
     async def _received_errand(self, job: Job) -> None:
         """No errand keeps another one waiting: one that has to wait itself is put back."""
         try:
             later = await self._handle_errand(delivered_followup(job.payload), self._asked(job))
         except DATABASE_UNAVAILABLE as error:
-            raise _again(REDELIVERY_SECONDS, f"database away: {reason_of(error).value}") from error
+            raise _when_database_is_back(job, error) from error
         if later is not None:
             raise _again(later.seconds, "not done yet")
 
@@ -142,7 +149,7 @@ class DeliveryQueue:
         try:
             await self._handle_signal_job(delivered_signal_job(job.payload))
         except DATABASE_UNAVAILABLE as error:
-            raise _again(REDELIVERY_SECONDS, f"database away: {reason_of(error).value}") from error
+            raise _when_database_is_back(job, error) from error
         except Exception as error:
             log.exception("signal_job_failed", tries=job.attempts + 1)
             raise _again(retry_delay(job.attempts + 1), "failed") from error
@@ -159,15 +166,20 @@ class DeliveryQueue:
             return
 
 
-async def _handled(handling: Awaitable[DeliveryResult]) -> None:
+async def _handled(job: Job, handling: Awaitable[DeliveryResult]) -> None:
     """A delivery that can't be dealt with now stays; the queue would drop what it fails over."""
     try:
         if await handling is DeliveryResult.DONE:
             return
-        reason = "no free slot"
     except DATABASE_UNAVAILABLE as error:
-        reason = f"database away: {reason_of(error).value}"
-    raise _again(REDELIVERY_SECONDS, reason)
+        raise _when_database_is_back(job, error) from error
+    raise _again(REDELIVERY_SECONDS, "no free slot")
+
+
+def _when_database_is_back(job: Job, error: Exception) -> RetryRequested:
+    reason = reason_of(error).value
+    log.warning("delivery_postponed", kind=job.entrypoint, reason=reason, tries=job.attempts + 1)
+    return _again(REDELIVERY_SECONDS, f"database away: {reason}")
 
 
 def _again(seconds: float, reason: str) -> RetryRequested:

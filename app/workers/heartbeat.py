@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from collections.abc import Sequence
 
 import structlog
 
@@ -54,8 +55,8 @@ class Heartbeat:
         """One heartbeat, given up early enough for another one; runs that somebody wants cancelled are
         interrupted.
 
-        A run that is ours and that nobody executes was claimed by a commit whose reply was lost. Seen
-        twice, it is let go: while this process lives, nobody else would find it.
+        What else is looked after here has a time-out of its own: a row that another transaction has locked
+        must not delay the next heartbeat.
         """
         async with self._beating:
             if self._stopping.is_set():
@@ -76,6 +77,17 @@ class Heartbeat:
                 self._worker.record_progress(run.key)
             if run.cancel_requested:
                 self._worker.cancel(run.key.tenant, run.key.run_id, run.reason)
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._release_strays(owned)
+                await self._tasks.check_owned()
+        except DATABASE_UNAVAILABLE as error:
+            log.debug("owned_work_not_checked", reason=reason_of(error).value)
+
+    async def _release_strays(self, owned: Sequence[workers.OwnedRun]) -> None:
+        """A run that is ours and that nobody executes was claimed by a commit whose reply was lost. Seen
+        twice, it is let go: while this process lives, nobody else would find it.
+        """
         strays = {run.key for run in owned if not self._worker.executes(run.key)}
         for key in strays & self._strays:
             log.warning("stray_run_let_go", run_id=key.run_id, attempt=key.attempt)
@@ -83,7 +95,6 @@ class Heartbeat:
                 if await runs.release(connection, key.tenant, key.run_id, key.attempt, failed=True):
                     await deliveries.enqueue(connection, key)
         self._strays = strays
-        await self._tasks.check_owned()
 
     async def run(self) -> None:
         """Beat until stopped; a database that is away for long costs us our runs, and it should."""

@@ -8,6 +8,7 @@ import structlog
 from app import telemetry
 from app.domain.ids import RunId, Tenant, WorkerId
 from app.events.sse_encoding import EventBatch
+from app.storage.queue import cancel_requests
 from app.storage.runs import claims
 from app.storage.runs.runs import RunKey
 from app.workers.execution import Execution
@@ -60,6 +61,22 @@ class Worker:
     def reserve(self) -> bool:
         """Take a free slot, if there is one; give it back with `free` or fill it with `launch`."""
         if self._free <= 0 or self._tasks is None or self._stopping.is_set():
+            return False
+        self._free -= 1
+        self._idle.clear()
+        return True
+
+    async def reserve_for(self, key: RunKey, seconds: float) -> bool:
+        """Take a slot for a delivered run, or wait a little for one.
+
+        A run with a cancel request gets a slot beyond the limit: it is only ended, and a cancel must settle
+        however long the runs in the slots take.
+        """
+        if await self.reserve_within(seconds):
+            return True
+        if not await cancel_requests.is_requested(self._bench.database.pool, key):
+            return False
+        if self._tasks is None or self._stopping.is_set():
             return False
         self._free -= 1
         self._idle.clear()

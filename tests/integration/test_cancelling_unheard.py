@@ -25,7 +25,11 @@ async def points_until_it_rests() -> int:
     return await player.execute()
 
 
-async def test_a_run_that_rests_with_a_wish_for_its_end_is_ended(database_url: str) -> None:
+@pytest.mark.parametrize("delivery", ["kept", "lost"])
+async def test_a_run_that_is_suspended_with_a_cancel_request_is_ended(
+    database_url: str, delivery: str
+) -> None:
+    """Also if the delivery that was committed with the suspension is lost: the sweeper finds the run."""
     office = await Office.open(database_url)
     house = RealHouse(office, SPEC, tools())
 
@@ -40,6 +44,8 @@ async def test_a_run_that_rests_with_a_wish_for_its_end_is_ended(database_url: s
         rows = await house.rows()
         assert rows.record.status is RunStatus.WAITING
         assert rows.record.cancel_requested_at is not None
+        if delivery == "lost":
+            await office.database.pool.execute("DELETE FROM pgq.pgqueuer")
         catalog = Catalog(agents={SPEC.id: SPEC}, models={}, tools=tools(), plugins={})
         async with replica(database_url, catalog, in_order()):
             await eventually(is_done)

@@ -231,6 +231,7 @@ KEEPS = "of runs that ended long ago"
 UNFENCED: Mapping[str, str] = {
     **dict.fromkeys(
         (
+            "cancel_requests.is_requested",
             "single.is_batchable",
             "event_log.step_progress",
             "batched_append.find_committed",
@@ -263,8 +264,10 @@ UNFENCED: Mapping[str, str] = {
         BEHIND,
     ),
     **dict.fromkeys(("workers.heartbeat", "workers.remove", "workers.touch"), OWN),
+    "cancel_requests.release": "only rows that name this worker as their owner",
     **dict.fromkeys(
         (
+            "cancel_requests.unattended",
             "deliveries.enqueue_followup",
             "idempotency.forget",
             "run_ends.overdue",

@@ -304,7 +304,7 @@ class Replica:
                 await self.relay.catch_up()
 
     async def _handle(self, key: RunKey, dispatch_id: str) -> DeliveryResult:
-        if not await self.worker.reserve_within(1.0):
+        if not await self.worker.reserve_for(key, 1.0):
             return DeliveryResult.BUSY
         await self.worker.claim_and_launch(key, dispatch_id)
         return DeliveryResult.DONE

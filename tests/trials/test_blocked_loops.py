@@ -61,8 +61,9 @@ async def test_a_blocked_process_keeps_its_runs(
             return proven == len(ids)
 
         await eventually(are_proven)
-        blocked = await here.logged("event_loop_blocked")
-        assert any("journey_tools.py" in place for place in blocked["at"]), "it says what blocks it"
+        # A busy machine may block it at its start, too.
+        lines = [line for line in here.log.splitlines() if "event_loop_blocked" in line]
+        assert any("journey_tools.py" in line for line in lines), "it says what blocks it"
         blocking.release()
         waiting.release()
         for run_id in ids:

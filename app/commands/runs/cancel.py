@@ -1,7 +1,8 @@
 """Cancel: a durable wish, and at once its fulfilment where nobody executes the run.
 
 An executing run's owner hears of the wish (and finds it with its next heartbeat anyway); a lost
-owner's run is found by the sweeper, and whoever claims it ends it.
+owner's run is found by the sweeper, and whoever claims it ends it. An owner whose event loop stays blocked
+for a heartbeat time-out releases the run from its watchdog thread, and another worker ends it.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ import asyncio
 from typing import Any, ClassVar
 
 import structlog
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.clock import new_id
 from app.domain.json_values import compact
@@ -46,6 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._has_asked = False
         self._head_bytes = 0
         self._received = 0
+        self._unanswered: list[RequestResponseCycle] = []
 
     # --- connections ----------------------------------------------------------------------------
 
@@ -56,6 +57,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_arrived()
         self._is_taken()
+        # The library marks the latest request alone: a stream before it would write on and raise.
+        for cycle in self._unanswered:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self._unanswered.clear()
         super().connection_lost(exc)
 
     # --- requests -------------------------------------------------------------------------------
@@ -98,6 +105,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.scope["state"][NAMES_HOST_IN_TARGET] = not self.url.startswith(b"/")
         super().on_headers_complete()
         self._has_asked = True
+        still = [cycle for cycle in self._unanswered if not cycle.response_complete]
+        self._unanswered = [*still, self.cycle]
 
     def on_message_complete(self) -> None:
         self._has_arrived()

@@ -124,7 +124,7 @@ async def save(
             thread_values["queue_length"] = thread.queue_length - 1
     elif isinstance(checkpoint.state, Waiting) and record.cancel_requested_at is not None:
         # The cancel request came during this checkpoint, and a suspended run has no worker: enqueue one.
-        await deliveries.enqueue(connection, _key_of(checkpoint))
+        await deliveries.enqueue(connection, _key_of(checkpoint), is_cancel=True)
     elif isinstance(checkpoint.state, Waiting) and (until := checkpoint.state.until) is not None:
         await deliveries.enqueue_at(connection, _key_of(checkpoint), until)
     await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, thread_values)

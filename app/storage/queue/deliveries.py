@@ -6,7 +6,7 @@ meanwhile.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -34,6 +34,7 @@ from app.domain.children.followups import (
 )
 from app.domain.ids import RunId, TaskId, Tenant, ThreadId, TicketKey
 from app.domain.signals import DeliverSignal, MatchWait, SignalJob
+from app.storage.postgres.connect import RawConnection
 from app.storage.postgres.database import Connection, raw
 from app.storage.runs.runs import RunKey
 
@@ -42,12 +43,13 @@ TASK_ENTRYPOINT = "task"
 FOLLOWUP_ENTRYPOINT = "followup"
 SIGNAL_ENTRYPOINT = "signal"
 _DUE_AT = "due_at"
+_CANCEL_PRIORITY = 1
 _SETTINGS = DBSettings(db_schema="pgq")
 
 
-def queue_queries(driver: Driver) -> Queries:
+def queue_queries(driver: Driver, kind: Callable[..., Queries] = Queries) -> Queries:
     """pgqueuer's statements on the schema `pgq`."""
-    return Queries(
+    return kind(
         driver,
         QueryBuilderEnvironment(_SETTINGS),
         QueryQueueBuilder(_SETTINGS),
@@ -55,32 +57,52 @@ def queue_queries(driver: Driver) -> Queries:
     )
 
 
-async def enqueue(connection: Connection, key: RunKey) -> None:
+async def enqueue(connection: Connection, key: RunKey, *, is_cancel: bool = False) -> None:
     """Enqueue a delivery of a run, visible after commit."""
-    await _enqueue(connection, key)
+    await enqueue_on(await raw(connection), key, is_cancel=is_cancel)
+
+
+async def enqueue_on(connection: RawConnection, key: RunKey, *, is_cancel: bool = False) -> None:
+    """The same, in a transaction of the driver's connection.
+
+    A delivery for a cancel request goes before all others. It has a key of its own, because another
+    delivery of the run may be stuck in the queue or in a process that is frozen.
+    """
+    if is_cancel:
+        await _enqueue(connection, key, f"{_dedupe_key(key)}:cancel", priority=_CANCEL_PRIORITY)
+    else:
+        await _enqueue(connection, key, _dedupe_key(key))
 
 
 async def enqueue_at(connection: Connection, key: RunKey, at: datetime) -> None:
     """Enqueue a delivery of a run for a later time, by the database's clock, which the claim uses too."""
     delay = await connection.execute(_DELAY, {"at": at})
-    await _enqueue(connection, key, delay.scalar_one(), {_DUE_AT: at.isoformat()})
+    await _enqueue(
+        *(await raw(connection), key, _dedupe_key(key)),
+        after=delay.scalar_one(),
+        more={_DUE_AT: at.isoformat()},
+    )
 
 
 _DELAY = text("SELECT greatest(CAST(:at AS timestamptz) - now(), interval '0')")
 
 
 async def _enqueue(
-    connection: Connection,
+    connection: RawConnection,
     key: RunKey,
+    dedupe_key: str,
+    *,
+    priority: int = 0,
     after: timedelta | None = None,
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    queries = queue_queries(AsyncpgDriver(await raw(connection)))
+    queries = queue_queries(AsyncpgDriver(connection))
     await queries.enqueue(
         ENTRYPOINT,
         json.dumps({**asdict(key), **more}).encode(),
+        priority=priority,
         execute_after=after,
-        dedupe_key=_dedupe_key(key),
+        dedupe_key=dedupe_key,
         on_conflict="skip",
     )
 

@@ -130,7 +130,9 @@ WITH thread AS (
     WHERE r.tenant = $1 AND r.id = $3 AND r.admitted AND r.status <> 'done'
         AND (r.owner IS NULL OR NOT EXISTS (
             SELECT FROM workers w WHERE w.id = r.owner AND w.heartbeat_at > now() - $5::interval))
-        AND NOT r.losses + (r.owner IS NOT NULL)::int = ANY($8::int[])
+        -- A run that is to be cancelled executes no code that could take its worker along.
+        AND (r.cancel_requested_at IS NOT NULL
+            OR NOT r.losses + (r.owner IS NOT NULL)::int = ANY($8::int[]))
         -- A paused run is claimed only to be suspended after the loss of its owner, or to be cancelled.
         AND (r.pause_requested_at IS NULL OR r.status = 'running'
             OR r.cancel_requested_at IS NOT NULL)
@@ -223,8 +225,8 @@ async def claim(
 ) -> ClaimedRow | None:
     """Claim a run whose owner is dead or missing. At most one worker gets it.
 
-    None: the run isn't free, or its losses would be one of `unless_lost`. The same statement appends the
-    run's pending inputs to the log, with an event for each.
+    None: the run isn't free, or its losses would be one of `unless_lost` and it has no cancel request. The
+    same statement appends the run's pending inputs to the log, with an event for each.
     """
     heartbeat_timeout = timedelta(seconds=timeout)
     row = await pool.fetchrow(

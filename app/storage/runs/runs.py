@@ -5,7 +5,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, cast, exists, func, or_, select, text, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    cast,
+    exists,
+    func,
+    or_,
+    select,
+    text,
+    tuple_,
+    update,
+)
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
@@ -233,22 +245,26 @@ async def without_owner(
 
     A run without owner that changed within `grace` is left out: its delivery is still queued.
     """
+    return await keys_of(
+        connection,
+        select(*_key_columns)
+        .where(is_without_owner(heartbeat_timeout, grace), CLAIMABLE)
+        .order_by(runs.c.updated_at)
+        .limit(limit),
+    )
+
+
+def is_without_owner(heartbeat_timeout: float, grace: float) -> ColumnElement[bool]:
+    """An admitted run that is not suspended, and that no live worker owns."""
     alive = exists().where(
         workers.c.id == runs.c.owner,
         workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout),
     )
     is_past_grace = runs.c.updated_at < func.now() - timedelta(seconds=grace)
-    return await _keys(
-        connection,
-        select(*_key_columns)
-        .where(
-            runs.c.admitted,
-            runs.c.status.in_((RunStatus.CREATED.value, RunStatus.RUNNING.value)),
-            CLAIMABLE,
-            or_(runs.c.owner.is_(None) & is_past_grace, runs.c.owner.is_not(None) & ~alive),
-        )
-        .order_by(runs.c.updated_at)
-        .limit(limit),
+    return and_(
+        runs.c.admitted,
+        runs.c.status.in_((RunStatus.CREATED.value, RunStatus.RUNNING.value)),
+        or_(runs.c.owner.is_(None) & is_past_grace, runs.c.owner.is_not(None) & ~alive),
     )
 
 
@@ -268,7 +284,7 @@ async def with_unnoticed_decision(
         limit_tickets.c.kind == TicketKind.LIMIT.value,
         limit_tickets.c.status == TicketStatus.OPEN.value,
     )
-    return await _keys(
+    return await keys_of(
         connection,
         select(*_key_columns)
         .join_from(tickets, runs, its_run)
@@ -290,7 +306,7 @@ async def with_unnoticed_decision(
 
 async def with_unread_input(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs that wait for their tasks and got a report at least `grace` ago; for the sweeper."""
-    return await _keys(
+    return await keys_of(
         connection,
         select(*_key_columns)
         .where(
@@ -306,7 +322,7 @@ async def with_unread_input(connection: Connection, *, grace: float, limit: int)
 
 async def resumed(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs whose pause was removed at least `grace` ago and that still wait; for the sweeper."""
-    return await _keys(
+    return await keys_of(
         connection,
         select(*_key_columns)
         .where(
@@ -332,7 +348,7 @@ async def waiting_for_version(
     connection: Connection, versions: Sequence[AgentVersion], limit: int
 ) -> list[RunKey]:
     """Runs that wait for one of these agent versions; for the sweeper."""
-    return await _keys(
+    return await keys_of(
         connection,
         select(*_key_columns)
         .where(
@@ -347,7 +363,7 @@ async def waiting_for_version(
 
 async def past_rate_limit(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs whose rate limit ended at least `grace` ago and that still wait; for the sweeper."""
-    return await _keys(
+    return await keys_of(
         connection,
         select(*_key_columns)
         .where(
@@ -363,7 +379,8 @@ async def past_rate_limit(connection: Connection, *, grace: float, limit: int) -
 _key_columns = (runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
 
 
-async def _keys(connection: Connection, statement: Select[Any]) -> list[RunKey]:
+async def keys_of(connection: Connection, statement: Select[Any]) -> list[RunKey]:
+    """The runs that a statement selects by tenant, thread_id, id and attempt."""
     rows = await connection.execute(statement)
     return [
         RunKey(Tenant(row.tenant), ThreadId(row.thread_id), RunId(row.id), row.attempt)

@@ -8,7 +8,7 @@ from app.agents.registry import AgentRegistry
 from app.domain.children.followups import Followup
 from app.storage.children import background_tasks, lost_followups
 from app.storage.postgres.database import Database
-from app.storage.queue import deliveries, run_ends
+from app.storage.queue import cancel_requests, deliveries, run_ends
 from app.storage.runs import runs
 from app.workers.liveness.outage_allowance import OutageAllowance
 from app.workers.periodic.loop import run_periodically
@@ -65,6 +65,14 @@ class Sweeper:
             )
             for key in found:
                 await deliveries.enqueue(connection, key)
+            to_cancel = await cancel_requests.unattended(
+                connection,
+                heartbeat_timeout=patience,
+                grace=2 * self._interval,
+                limit=BATCH_SIZE,
+            )
+            for key in to_cancel:
+                await deliveries.enqueue(connection, key, is_cancel=True)
             lost = await background_tasks.without_owner(
                 connection,
                 heartbeat_timeout=patience,
@@ -82,9 +90,10 @@ class Sweeper:
             )
             for followup in followups:
                 await deliveries.enqueue_followup(connection, followup, is_found=True)
-        if found or lost or followups:
-            log.info("swept", runs=len(found), tasks=len(lost), followups=len(followups))
-        return len(found) + len(lost) + len(followups)
+        keys = {*found, *to_cancel}
+        if keys or lost or followups:
+            log.info("swept", runs=len(keys), tasks=len(lost), followups=len(followups))
+        return len(keys) + len(lost) + len(followups)
 
     async def run(self) -> None:
         await run_periodically(self._stopping, self._interval, self.run_once, missed="sweep_missed")

@@ -61,7 +61,7 @@ class Postgres:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Postgres"]:
         self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        programs.let_in(self._user, self._folder)
+        programs.grant_access(self._user, self._folder)
         await asyncio.to_thread(programs.make_cluster, self._folder / "cluster", self._user)
         options = " ".join(f"-c {setting}" for setting in _SETTINGS)
         socket_dir = f"-c unix_socket_directories={self._folder / 'cluster'}"

@@ -1,0 +1,82 @@
+"""Cancel requests that no worker is carrying out: found for the sweeper, released by a blocked process."""
+
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement, func, select
+
+from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
+from app.domain.runs.runs import RunStatus
+from app.storage.postgres.connect import RawConnection
+from app.storage.postgres.database import Connection, RawPool
+from app.storage.queue import deliveries
+from app.storage.runs.runs import RunKey, is_without_owner, keys_of
+from app.storage.tables import runs
+
+_RELEASE = """
+UPDATE runs SET owner = NULL, updated_at = now(),
+    lost_seconds = lost_seconds + greatest(0, extract(epoch FROM now() - updated_at))
+WHERE (tenant, id) IN (
+    SELECT tenant, id FROM runs
+    WHERE owner = $1 AND admitted AND status = 'running' AND cancel_requested_at IS NOT NULL
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+RETURNING tenant, thread_id::text AS thread_id, id::text AS id, attempt
+"""
+
+
+async def release(connection: RawConnection, owner: WorkerId) -> list[RunKey]:
+    """Give up the worker's runs that have a cancel request, and enqueue a delivery of each.
+
+    The attempt stays. The execution that was given up can write until another worker has claimed the run,
+    and nothing from then on. Rows that are locked are left for the next call.
+    """
+    async with connection.transaction():
+        released = [
+            RunKey(
+                Tenant(row["tenant"]), ThreadId(row["thread_id"]), RunId(row["id"]), row["attempt"]
+            )
+            for row in await connection.fetch(_RELEASE, owner)
+        ]
+        for key in released:
+            await deliveries.enqueue_on(connection, key, is_cancel=True)
+    return released
+
+
+async def unattended(
+    connection: Connection, *, heartbeat_timeout: float, grace: float, limit: int
+) -> list[RunKey]:
+    """Runs with a cancel request that no live worker executes, of every tenant; for the sweeper.
+
+    A waiting run has such a request if that came right before the run was suspended. Its delivery was
+    committed with the suspension, and counts as lost after `grace`.
+    """
+    is_past_grace = runs.c.updated_at < func.now() - timedelta(seconds=grace)
+    return [
+        *await _requested(connection, is_without_owner(heartbeat_timeout, grace), limit),
+        *await _requested(
+            connection, (runs.c.status == RunStatus.WAITING.value) & is_past_grace, limit
+        ),
+    ]
+
+
+async def _requested(
+    connection: Connection, condition: ColumnElement[bool], limit: int
+) -> list[RunKey]:
+    return await keys_of(
+        connection,
+        select(runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
+        .where(condition, runs.c.cancel_requested_at.is_not(None))
+        .order_by(runs.c.updated_at)
+        .limit(limit),
+    )
+
+
+async def is_requested(pool: RawPool, key: RunKey) -> bool:
+    """Whether the run is to be cancelled; a request stays until the run is done."""
+    return bool(
+        await pool.fetchval(
+            "SELECT cancel_requested_at IS NOT NULL AND status <> 'done' FROM runs "
+            "WHERE tenant = $1 AND id = $2",
+            *(key.tenant, key.run_id),
+        )
+    )
