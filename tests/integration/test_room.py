@@ -37,7 +37,7 @@ async def test_a_disk_is_believed_to_have_room_when_some_was_found(
     assert await why_not_ready(database) is UnavailableReason.DISK_FULL
     monkeypatch.setattr(errors, "RECENT_SECONDS", 0.0)
     with monkeypatch.context() as still_full:
-        still_full.setattr(disk_check, "_TAKE", _FULL)
+        still_full.setattr(disk_check, "_ALLOCATE", _FULL)
         assert await why_not_ready(database) is UnavailableReason.DISK_FULL
         assert await why_not_ready(database) is UnavailableReason.DISK_FULL
     assert await why_not_ready(database) is None

@@ -1,7 +1,7 @@
 """Databases of the versions before the baseline are migrated with all their rows.
 
 `databases/at_0015.sql` and `at_0020.sql` were made by these versions: their migrations made the schema, and
-their code wrote the rows.
+their code wrote the rows. Revision 0021 only added an index.
 """
 
 import json
@@ -41,12 +41,23 @@ RENAMED_VALUES = {
 NOT_KEPT = ("alembic_version", "blobs")
 
 
-@pytest.fixture(params=["0015", "0020"])
+AT_0021 = """
+CREATE INDEX runs_waiting_to_be_cancelled ON runs (updated_at)
+    WHERE status = 'waiting' AND cancel_requested_at IS NOT NULL;
+UPDATE alembic_version SET version_num = '0021';
+"""
+
+
+@pytest.fixture(
+    params=[("at_0015.sql", ""), ("at_0020.sql", ""), ("at_0020.sql", AT_0021)],
+    ids=["0015", "0020", "0021"],
+)
 async def old_url(request: pytest.FixtureRequest, postgres: Databases) -> AsyncIterator[str]:
     """A database that was made and used by a version before the baseline."""
     async with postgres.fresh("template0") as url:
         connection = await asyncpg.connect(url)
-        await connection.execute((DATABASES / f"at_{request.param}.sql").read_text())
+        file, more = request.param
+        await connection.execute((DATABASES / file).read_text() + more)
         await connection.close()
         yield url
 

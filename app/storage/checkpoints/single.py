@@ -123,7 +123,7 @@ async def save(
         else:
             thread_values["queue_length"] = thread.queue_length - 1
     elif isinstance(checkpoint.state, Waiting) and record.cancel_requested_at is not None:
-        # No worker reads the cancel requests of waiting runs: one has to claim the run and end it.
+        # The cancel request came during this checkpoint, and a suspended run has no worker: enqueue one.
         await deliveries.enqueue(connection, _key_of(checkpoint), is_cancel=True)
     elif isinstance(checkpoint.state, Waiting) and (until := checkpoint.state.until) is not None:
         await deliveries.enqueue_at(connection, _key_of(checkpoint), until)

@@ -50,10 +50,12 @@ async def unattended(
     A waiting run has such a request if that came right before the run was suspended. Its delivery was
     committed with the suspension, and counts as lost after `grace`.
     """
-    settled = runs.c.updated_at < func.now() - timedelta(seconds=grace)
+    is_past_grace = runs.c.updated_at < func.now() - timedelta(seconds=grace)
     return [
         *await _requested(connection, is_without_owner(heartbeat_timeout, grace), limit),
-        *await _requested(connection, (runs.c.status == RunStatus.WAITING.value) & settled, limit),
+        *await _requested(
+            connection, (runs.c.status == RunStatus.WAITING.value) & is_past_grace, limit
+        ),
     ]
 
 

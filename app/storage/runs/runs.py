@@ -260,11 +260,11 @@ def is_without_owner(heartbeat_timeout: float, grace: float) -> ColumnElement[bo
         workers.c.id == runs.c.owner,
         workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout),
     )
-    settled = runs.c.updated_at < func.now() - timedelta(seconds=grace)
+    is_past_grace = runs.c.updated_at < func.now() - timedelta(seconds=grace)
     return and_(
         runs.c.admitted,
         runs.c.status.in_((RunStatus.CREATED.value, RunStatus.RUNNING.value)),
-        or_(runs.c.owner.is_(None) & settled, runs.c.owner.is_not(None) & ~alive),
+        or_(runs.c.owner.is_(None) & is_past_grace, runs.c.owner.is_not(None) & ~alive),
     )
 
 
