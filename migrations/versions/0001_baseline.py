@@ -601,12 +601,6 @@ def _create_runs() -> None:
         ["agent_version"],
         postgresql_where=sa.text("waiting_reason = 'agent_version_unavailable'"),
     )
-    op.create_index(
-        "runs_waiting_to_be_cancelled",
-        "runs",
-        ["updated_at"],
-        postgresql_where=sa.text("status = 'waiting' AND cancel_requested_at IS NOT NULL"),
-    )
 
 
 def _create_signal_tickets() -> None:

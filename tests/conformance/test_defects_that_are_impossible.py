@@ -34,7 +34,9 @@ DEFECTS: dict[str, tuple[str, ...]] = {
     "the delivery of a waiting run is told as something else": (
         "waiting_state_persists_suspended_tool_tickets",
     ),
-    "the text of an error and the detail of a stop are lost": ("an_ending_is_told_and_read_back_whole",),
+    "the text of an error and the detail of a stop are lost": (
+        "an_ending_is_told_and_read_back_whole",
+    ),
     # --- people in the loop
     "ways to resume that make no difference": (
         "replay_tool_call_executes_original_tool",

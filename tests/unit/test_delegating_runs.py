@@ -88,7 +88,7 @@ async def test_a_tree_of_runs_has_a_greatest_depth(depth: int, is_given: bool) -
     if is_given:
         assert run.rows.open_tickets
     else:
-        assert refusals(run) == ["work can't be passed on 4 times; 3 is the most"]
+        assert refusals(run) == ["a child run at depth 4 isn't allowed; the limit is 3"]
 
 
 @pytest.mark.parametrize("had, is_given", [(0, True), (1, True), (2, False)])
@@ -99,14 +99,14 @@ async def test_a_run_gives_work_to_so_many_children(had: int, is_given: bool) ->
     if is_given:
         assert run.rows.open_tickets
     else:
-        assert refusals(run) == ["this run has given work to 2 others; it can't to any more"]
+        assert refusals(run) == ["this run has started 2 child runs, and may start no more"]
 
 
 async def test_an_agent_that_waits_for_this_work_isnt_given_it_again() -> None:
     run = giving(a_call())
     await run.start(request={"ancestors": [HELPER]})
     [refused] = refusals(run)
-    assert refused.startswith("agent 'helper' waits for this very work")
+    assert refused.startswith("agent 'helper' already waits for this work")
 
 
 async def test_an_agent_that_isnt_there_is_named() -> None:

@@ -117,7 +117,7 @@ def test_an_answer_grants_a_raise_or_none(
 def test_a_ticket_without_an_answer_grants_none() -> None:
     ticket = question(Limit.STEPS, RunLimits({Limit.STEPS: 2}), Used(steps=2))
     assert raise_granted(ticket) is None
-    assert reason_not_raised(ticket) == ", and nobody answered in time"
+    assert reason_not_raised(ticket) == ", and no decision came in time"
 
 
 def test_the_end_says_why_no_more_was_granted() -> None:
