@@ -10,7 +10,7 @@ _BACKLOG = 2048
 
 
 def listen(host: str, port: int) -> "closing[socket.socket]":
-    """A listening socket; whoever connects early is answered once the server is ready."""
+    """A listening socket. Early connections are served once the server is ready."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return closing(socket.create_server((host, port), family=family, backlog=_BACKLOG))
