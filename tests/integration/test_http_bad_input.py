@@ -118,7 +118,7 @@ async def test_every_address_names_what_it_takes_to_whoever_asks_for_more(client
         unknown = [error["at"] for error in problem["errors"]]
         assert unknown[0] == "query.witch"
         assert unknown[-1] == "query.wat"
-        _, _, taken = problem["detail"].partition("This address takes ")
+        _, _, taken = problem["detail"].partition("This operation takes ")
         operation = document["paths"][route.path][route.method.lower()]
         declared = [one for one in operation.get("parameters", ()) if one["in"] == "query"]
         free = {"metadata.KEY"} if "metadata.KEY" in operation.get("description", "") else set()

@@ -293,6 +293,7 @@ async def test_agents_tell_whom_they_work_with_and_no_secret(
         "overrides": False,
         "frontend_tools": False,
         "limits": False,
+        "pause": False,
         "continuation": "remote_state",
         "waits": "input_and_auth",
         "transcript": "incremental_user_messages_with_remote_state",

@@ -271,7 +271,7 @@ async def test_threads_are_found_by_their_metadata(client: Client) -> None:
     the_problem(other, 400, "cursor_mismatch")
 
 
-async def test_the_readme_says_how_to_measure_a_thread(
+async def test_the_documents_say_how_to_measure_a_thread(
     client: Client, served_database: str
 ) -> None:
     run = await client.start("quick", APPROVAL)

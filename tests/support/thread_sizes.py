@@ -1,4 +1,4 @@
-"""What a thread takes in the database, by the statement that the README gives."""
+"""What a thread takes in the database, by the statement of the documents."""
 
 from pathlib import Path
 from typing import Any
@@ -7,8 +7,8 @@ import asyncpg
 
 from app.domain.principals import DEFAULT_TENANT
 
-_README = (Path(__file__).parents[2] / "README.md").read_text()
-_STATEMENT = _README.partition("```sql\nSELECT part,")[2].partition("```")[0]
+_PAGE = (Path(__file__).parents[2] / "docs/explanation/what-is-kept.md").read_text()
+_STATEMENT = _PAGE.partition("```sql\nSELECT part,")[2].partition("```")[0]
 
 
 async def thread_size(url: str, thread_id: str) -> dict[str, dict[str, Any]]:

@@ -23,7 +23,9 @@ from tests.support.work import within_a_pause
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(0, 9) | st.text('a"\\,[{é', max_size=9),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('a"\\,[{é', max_size=4), inner),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text('a"\\,[{é', max_size=4), inner)
+    ),
     max_leaves=20,
 )
 
