@@ -217,9 +217,15 @@ def handing_off() -> Plugin:
 async def test_the_thread_forgets_whom_it_was_handed_to(database_url: str) -> None:
     probe, gate = Probe(), Gate()
     catalog = joined(
-        an_agent(probe.tool, id="clerk", plugins=[handing_off()]), an_agent(id="expert")
+        an_agent(probe.tool, id="clerk", plugins=[handing_off()]),
+        an_agent(probe.tool, id="expert"),
     )
-    script = in_order(turn(probe.call("c1")), turn(gate, "too late"), turn("at your service"))
+    script = in_order(
+        turn(probe.call("c1")),
+        turn(probe.call("c2")),
+        turn(gate, "too late"),
+        turn("at your service"),
+    )
     async with replica(database_url, catalog, script) as house:
         unwanted = await house.start("do it")
         await asyncio.wait_for(gate.reached.wait(), 15)

@@ -82,7 +82,7 @@ async def test_a_ticket_comes_with_all_that_an_approver_needs(client: Client) ->
     said = [(message["role"], message["content"]) for message in page["last_messages"]]
     assert said[0] == ("user", [{"type": "text", "text": APPROVAL % "the shelf"}])
     assert [message["seq"] for message in page["last_messages"]] == [1, 2, 3]
-    [alike, *_] = page["alike"]
+    [alike, *_] = page["similar"]
     assert (alike["id"], alike["same_arguments"]) == (ticket_in(before), True)
     assert alike["decision"]["reason"] == "Not on a Friday."
     assert alike["decision"]["decided_by"] == "local"

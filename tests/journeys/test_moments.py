@@ -19,7 +19,7 @@ from tests.support.streams import Client
 pytestmark = pytest.mark.anyio
 
 QUICKLY = {"heartbeat_timeout": 1.0}
-CLAIM = b"r.owner AS lost_owner FROM runs r"
+CLAIM = b"r.owner AS lost_owner,"
 """What only a claim says; its text is sent once, by who hasn't claimed before."""
 
 Subject = Literal["decision", "claim", "mark", "result"]

@@ -77,6 +77,12 @@ async def with_a_tool_of_the_agents(stage: Stage, route: Route) -> httpx2.Respon
     return await start(stage, frontend_tools=[{"name": "risky"}])
 
 
+@answers("POST /v1/runs 422 schema_unsupported")
+async def with_a_schema_outside_of_the_subset(stage: Stage, route: Route) -> httpx2.Response:
+    parameters = {"type": "object", "unevaluatedProperties": False}
+    return await start(stage, frontend_tools=[{"name": "show", "parameters": parameters}])
+
+
 @answers("POST /v1/runs 422 backend_unsupported")
 async def with_more_than_a_remote_agent_can(stage: Stage, route: Route) -> httpx2.Response:
     return await start(stage, "far", overrides={"temperature": 0.1})

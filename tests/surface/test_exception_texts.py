@@ -33,10 +33,8 @@ MODULE = '''
 import base64
 import os
 
-from app.domain.agents import AgentSpec
-from app.builtin_plugins.kinds import PluginConfig, PluginKind
-from app.runtime.plugins import HookView, Phase, Plugin, Request
-from app.tools.functions.decorator import tool
+from holdfast import tool
+from holdfast.plugins import AgentSpec, HookView, Phase, Plugin, PluginConfig, PluginKind, Request
 
 TOKEN = os.environ["CANARY_TOKEN"]
 BASIC = base64.b64encode(f"user:{TOKEN}".encode()).decode()
