@@ -87,7 +87,7 @@ async def test_a_server_starts_without_nats_and_says_so(
         away = await holdfast(
             "doctor", url=server.base, DATABASE_URL=database_url, NATS_URL=nats.url
         )
-        assert re.search("problem +NATS: no server of NATS_URL answers", away.out)
+        assert re.search("problem +NATS: no server of NATS_URL responds", away.out)
         await server.printed(AWAY)
         await nats.start()
         await server.printed(BACK)

@@ -95,7 +95,7 @@ def servers_of(url: str) -> list[str]:
     for server in servers:
         if not _is_address(server):
             raise ConfigurationError(
-                "NATS_URL must be a URL such as nats://user:password@host:4222, or several "
+                "NATS_URL must be a URL such as nats://user@host:4222, or several "
                 "separated by commas."
             )
     return servers

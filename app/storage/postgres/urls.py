@@ -28,8 +28,7 @@ def _parts_of(url: str) -> SplitResult:
         raise _unreadable() from None
     if parts.scheme.partition("+")[0] not in ("postgres", "postgresql"):
         raise DatabaseUnusable(
-            "DATABASE_URL isn't a Postgres URL such as "
-            "postgresql://user:password@host:5432/database"
+            "DATABASE_URL isn't a Postgres URL such as postgresql://user@host:5432/database"
         )
     hosts = parts.netloc.rpartition("@")[2].split(",")
     if "@" in parts.path + parts.query or parts.fragment or not all(map(_HOST.fullmatch, hosts)):
