@@ -5,7 +5,7 @@
            again as the limit, and at most GRACE_SECONDS
 
 Steps and tokens are checked before each step, tool calls before each call, and time by a timer. A run
-whose last answer needs no further step finishes, whatever it has used.
+whose last answer needs no further step finishes, even beyond a limit.
 """
 
 import asyncio

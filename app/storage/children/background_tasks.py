@@ -133,7 +133,7 @@ async def end(
 ) -> Task | None:
     """End an open task. None, and nothing written, if it has ended or has another attempt.
 
-    With `attempt=None` the task is ended whichever worker owns it.
+    With `attempt=None` the task is ended regardless of its owner.
     """
     is_ours = is_task(tenant, task_id) & (tasks.c.status == TaskStatus.RUNNING.value)
     if attempt is not None:
