@@ -19,7 +19,7 @@ from tests.support.probes import Probe
 pytestmark = pytest.mark.anyio
 
 
-class Desk:
+class AgentPair:
     """Two agents, of which the first gives to the second after its first step; both tell of it."""
 
     def __init__(self, *, to: str | None = "expert") -> None:
@@ -61,33 +61,33 @@ class Desk:
 
 
 async def test_the_other_agent_goes_on_with_the_same_run(database_url: str) -> None:
-    ctx = Desk()
-    script = in_order(turn(ctx.probe.call("c1")), turn("the expert's word"))
-    async with replica(database_url, ctx.catalog, script) as house:
+    pair = AgentPair()
+    script = in_order(turn(pair.probe.call("c1")), turn("the expert's word"))
+    async with replica(database_url, pair.catalog, script) as house:
         run = await house.start()
         said = await run.finished()
         record = await run.now()
         log = await run.log()
-    assert ctx.at_work == ["clerk", "expert"]
-    assert ctx.changes == ["+clerk_watch", "-clerk_watch", "+expert_watch"]
+    assert pair.at_work == ["clerk", "expert"]
+    assert pair.changes == ["+clerk_watch", "-clerk_watch", "+expert_watch"]
     assert said[-1]["result"]["response"] == "the expert's word"
     assert record.agent_id == "clerk"
     assert {entry.message.run_id for entry in log[1:]} == {run.id}
 
 
 async def test_who_was_handed_a_run_has_it_after_a_suspension(database_url: str) -> None:
-    ctx = Desk()
-    script = in_order(turn(ctx.probe.call("c1")), turn(ctx.special.call("c2")), turn("done"))
-    async with replica(database_url, ctx.catalog, script) as house:
+    pair = AgentPair()
+    script = in_order(turn(pair.probe.call("c1")), turn(pair.special.call("c2")), turn("done"))
+    async with replica(database_url, pair.catalog, script) as house:
         run = await house.start()
         await run.finished()
-    async with replica(database_url, ctx.catalog, script) as other:
+    async with replica(database_url, pair.catalog, script) as other:
         here = other.same(run)
         await here.decide("perm_c2", "edit", arguments={"text": "that"})
         await here.finished(2)
-    assert [handed.text for handed in ctx.special.handed] == ["that"]
-    assert ctx.at_work == ["clerk", "expert", "expert"]
-    assert ctx.changes == ["+clerk_watch", "-clerk_watch", "+expert_watch"]
+    assert [handed.text for handed in pair.special.handed] == ["that"]
+    assert pair.at_work == ["clerk", "expert", "expert"]
+    assert pair.changes == ["+clerk_watch", "-clerk_watch", "+expert_watch"]
 
 
 async def _start(house: Replica, agent: str, thread: ThreadId) -> Run:
@@ -96,34 +96,34 @@ async def _start(house: Replica, agent: str, thread: ThreadId) -> Run:
 
 
 async def test_a_start_that_names_an_agent_gets_it(database_url: str) -> None:
-    ctx = Desk()
+    pair = AgentPair()
     script = in_order(
-        turn(ctx.probe.call("c1")), turn("by the expert"), turn("by the clerk, who gives nothing")
+        turn(pair.probe.call("c1")), turn("by the expert"), turn("by the clerk, who gives nothing")
     )
-    async with replica(database_url, ctx.catalog, script) as house:
+    async with replica(database_url, pair.catalog, script) as house:
         first = await house.start()
         await first.finished()
         second = await _start(house, "clerk", first.thread_id)
         await second.finished()
-    assert ctx.at_work == ["clerk", "expert", "clerk"]
+    assert pair.at_work == ["clerk", "expert", "clerk"]
 
 
 async def test_a_start_that_names_none_goes_on_with_who_was_at_work(database_url: str) -> None:
-    ctx = Desk()
-    script = in_order(turn(ctx.probe.call("c1")), turn("one"), turn("two"))
-    async with replica(database_url, ctx.catalog, script) as house:
+    pair = AgentPair()
+    script = in_order(turn(pair.probe.call("c1")), turn("one"), turn("two"))
+    async with replica(database_url, pair.catalog, script) as house:
         first = await house.start()
         await first.finished()
         second = await _start(house, "", first.thread_id)
         await second.finished()
         assert (await second.now()).agent_id == "expert"
-    assert ctx.at_work == ["clerk", "expert", "expert"]
+    assert pair.at_work == ["clerk", "expert", "expert"]
 
 
 async def test_an_agent_that_is_not_there_ends_the_run_blocked(database_url: str) -> None:
-    ctx = Desk(to="nobody")
-    script = in_order(turn(ctx.probe.call("c1")))
-    async with replica(database_url, ctx.catalog, script) as house:
+    pair = AgentPair(to="nobody")
+    script = in_order(turn(pair.probe.call("c1")))
+    async with replica(database_url, pair.catalog, script) as house:
         run = await house.start()
         said = await run.finished()
         state = (await run.now()).state
@@ -145,9 +145,9 @@ async def _agent_of_thread(run: Run) -> AgentId | None:
 async def test_after_a_hand_off_to_no_agent_the_thread_has_the_agent_before(
     database_url: str,
 ) -> None:
-    ctx = Desk(to="nobody")
-    script = in_order(turn(ctx.probe.call("c1")), turn("the clerk again"))
-    async with replica(database_url, ctx.catalog, script) as house:
+    pair = AgentPair(to="nobody")
+    script = in_order(turn(pair.probe.call("c1")), turn("the clerk again"))
+    async with replica(database_url, pair.catalog, script) as house:
         first = await house.start()
         await first.finished()
         assert await _agent_of_thread(first) is None
@@ -161,9 +161,9 @@ async def test_after_a_hand_off_to_a_remote_agent_the_thread_has_the_agent_befor
 ) -> None:
     echo = Echo()
     [remote] = echo.catalog.agents
-    ctx = Desk(to=remote)
-    script = in_order(turn(ctx.probe.call("c1")), turn("the clerk again"))
-    catalog = joined(ctx.catalog, echo.catalog)
+    pair = AgentPair(to=remote)
+    script = in_order(turn(pair.probe.call("c1")), turn("the clerk again"))
+    catalog = joined(pair.catalog, echo.catalog)
     async with replica(database_url, catalog, script, backends=echo.backends) as house:
         house.starts_with = AgentId("clerk")
         first = await house.start()
@@ -180,11 +180,13 @@ async def test_after_a_hand_off_to_a_remote_agent_the_thread_has_the_agent_befor
 async def test_a_failed_hand_off_leaves_the_thread_with_the_agent_that_took_over_before(
     database_url: str,
 ) -> None:
-    ctx = Desk()
+    pair = AgentPair()
     special = Call(tool="special", id=CallId("c2"))
-    lost = an_agent(ctx.special.tool, id="expert", plugins=[ctx._plugin("expert_watch", "nobody")])
-    catalog = joined(ctx.catalog, lost)
-    script = in_order(turn(ctx.probe.call("c1")), turn(special), turn("the expert again"))
+    lost = an_agent(
+        pair.special.tool, id="expert", plugins=[pair._plugin("expert_watch", "nobody")]
+    )
+    catalog = joined(pair.catalog, lost)
+    script = in_order(turn(pair.probe.call("c1")), turn(special), turn("the expert again"))
     async with replica(database_url, catalog, script) as house:
         first = await house.start()
         await first.finished()
@@ -196,9 +198,9 @@ async def test_a_failed_hand_off_leaves_the_thread_with_the_agent_that_took_over
 
 async def test_after_a_run_of_a_remote_agent_the_thread_has_that_agent(database_url: str) -> None:
     """Also where an earlier run of the thread was handed to another one."""
-    echo, ctx = Echo(), Desk()
-    script = in_order(turn(ctx.probe.call("c1")), turn("by the expert"))
-    catalog = joined(ctx.catalog, echo.catalog)
+    echo, pair = Echo(), AgentPair()
+    script = in_order(turn(pair.probe.call("c1")), turn("by the expert"))
+    catalog = joined(pair.catalog, echo.catalog)
     async with replica(database_url, catalog, script, backends=echo.backends) as house:
         first = await house.start()
         await first.finished()
@@ -212,9 +214,9 @@ async def test_after_a_run_of_a_remote_agent_the_thread_has_that_agent(database_
 async def test_a_request_left_in_the_thread_by_an_older_release_names_no_agent(
     database_url: str,
 ) -> None:
-    ctx = Desk(to=None)
+    pair = AgentPair(to=None)
     script = in_order(turn("one"), turn("two"))
-    async with replica(database_url, ctx.catalog, script) as house:
+    async with replica(database_url, pair.catalog, script) as house:
         first = await house.start()
         await first.finished()
         async with house.database.transaction() as connection:
